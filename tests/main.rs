@@ -1,0 +1,1 @@
+//! The one integration binary: every end-to-end test is a module of it.
