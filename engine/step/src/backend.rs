@@ -1,0 +1,118 @@
+//! The two traits of the engine: what runs a step, and what says which tokens are allowed.
+
+use crate::{Bitmask, MaskSet, PlanError, StepOutput, StepPlan, TokenId};
+use alloc::string::String;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What a backend can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendLimits {
+    /// Width of a row of logits.
+    pub vocab_size: u32,
+    /// Blocks of the KV cache.
+    pub num_blocks: u32,
+    /// Rows of recurrent state; 0 if the model has none, and then plans name no rows.
+    pub num_rows: u32,
+    /// The longest sequence that the model can hold, in tokens.
+    pub seq_len_max: u32,
+    /// The most query tokens of one step.
+    pub query_tokens_max: u32,
+}
+
+/// Runs steps. A backend sees ids only: it knows no request, and keeps no tokens.
+///
+/// A step has two phases, so that masks can be filled while the first one runs:
+/// [`forward`](Backend::forward) computes logits of the scored positions, [`sample`](Backend::sample)
+/// draws from them.
+pub trait Backend {
+    /// A step between its phases.
+    type Forward;
+
+    /// What this backend can hold.
+    fn limits(&self) -> BackendLimits;
+
+    /// Starts a step.
+    ///
+    /// # Errors
+    /// If the plan breaks a rule that only the backend can check, or the device failed.
+    fn forward(&mut self, plan: &StepPlan) -> Result<Self::Forward, BackendError>;
+
+    /// Ends a step: applies the masks and draws one token per scored position.
+    ///
+    /// # Errors
+    /// If a mask has the wrong width, or the device failed.
+    fn sample(
+        &mut self,
+        forward: Self::Forward,
+        masks: &MaskSet,
+    ) -> Result<StepOutput, BackendError>;
+}
+
+/// A failure of a whole step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendError {
+    /// The plan breaks a rule; nothing was computed.
+    Refused(PlanError),
+    /// The device failed, in its own words.
+    Device(String),
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BackendError::Refused(error) => write!(f, "plan refused: {error}"),
+            BackendError::Device(message) => write!(f, "device failed: {message}"),
+        }
+    }
+}
+
+impl core::error::Error for BackendError {}
+
+/// A constraint on one sequence, as an automaton over tokens.
+///
+/// A matcher is walked over drafts and rolled back within a step; `depth` lets the engine assert that it
+/// ended where it began.
+pub trait Matcher: Send {
+    /// Writes the tokens allowed next.
+    ///
+    /// # Errors
+    /// If the matcher ran out of fuel or is broken: that sequence ends with this error.
+    fn fill(&mut self, mask: &mut Bitmask) -> Result<(), MatcherError>;
+
+    /// Takes a token.
+    ///
+    /// # Errors
+    /// If the token is not allowed here; the matcher stays where it was.
+    fn consume(&mut self, token: TokenId) -> Result<(), MatcherError>;
+
+    /// Takes back the last `num_tokens` tokens.
+    ///
+    /// # Panics
+    /// If fewer were taken.
+    fn rollback(&mut self, num_tokens: u32);
+
+    /// Tokens taken and not rolled back.
+    fn depth(&self) -> u32;
+
+    /// Whether the output may end here.
+    fn can_finish(&self) -> bool;
+}
+
+/// Why a matcher refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MatcherError {
+    /// The token is not allowed here.
+    Rejected(TokenId),
+    /// The matcher can't go on.
+    Broken(String),
+}
+
+impl fmt::Display for MatcherError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MatcherError::Rejected(token) => write!(f, "token {token} is not allowed here"),
+            MatcherError::Broken(message) => write!(f, "grammar failed: {message}"),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! One broken plan per rule, each refused by that rule's name.
+
+use crate::*;
+use alloc::{vec, vec::Vec};
+
+const LIMITS: BackendLimits = BackendLimits {
+    vocab_size: 100,
+    num_blocks: 16,
+    num_rows: 16,
+    seq_len_max: 256,
+    query_tokens_max: 128,
+};
+
+fn seq(id: u64, start: u32, len: u32, first_block: u32, first_row: u32) -> SeqPlan {
+    SeqPlan {
+        seq: SeqId(id),
+        start: Pos(start),
+        query: (0..len)
+            .map(|idx| QueryToken::Known(TokenId(idx % 100)))
+            .collect(),
+        num_drafts: 0,
+        block_table: (0..(start + len).div_ceil(64))
+            .map(|i| BlockId(first_block + i))
+            .collect(),
+        rows: RowPlan {
+            read: (start > 0).then_some(RowId(first_row)),
+            writes: vec![RowWrite {
+                query_idx: len - 1,
+                row: RowId(first_row + 1),
+            }],
+        },
+        scored: vec![ScoredPosition {
+            query_idx: len - 1,
+            mask: None,
+        }],
+        sampling: SamplingParams::greedy(),
+        counts: Vec::new(),
+    }
+}
+
+fn plan(seqs: Vec<SeqPlan>) -> StepPlan {
+    StepPlan {
+        step: StepId(0),
+        seqs,
+        num_mask_rows: 0,
+    }
+}
+
+fn good() -> StepPlan {
+    plan(vec![seq(1, 0, 3, 0, 0), seq(2, 0, 70, 4, 4)])
+}
+
+#[track_caller]
+fn refuses(rule: PlanRule, spoil: impl FnOnce(&mut StepPlan)) {
+    let mut broken = good();
+    spoil(&mut broken);
+    assert_eq!(
+        check_plan(&broken, &LIMITS).map_err(|error| error.rule),
+        Err(rule)
+    );
+}
+
+#[test]
+fn a_good_plan_passes_and_survives_serialisation() {
+    assert_eq!(check_plan(&good(), &LIMITS), Ok(()));
+    let text = serde_json::to_string(&good()).expect("a plan is plain data");
+    assert_eq!(
+        serde_json::from_str::<StepPlan>(&text).expect("it reads back"),
+        good()
+    );
+}
+
+#[test]
+fn each_rule_refuses_its_own_fault() {
+    refuses(PlanRule::SeqsAscend, |p| p.seqs.swap(0, 1));
+    refuses(PlanRule::SeqsAscend, |p| p.seqs[1].seq = SeqId(1));
+    refuses(PlanRule::QuerySize, |p| p.seqs[0].query.clear());
+    refuses(PlanRule::QuerySize, |p| p.seqs[0] = seq(1, 0, 129, 0, 0));
+    refuses(PlanRule::SeqLen, |p| p.seqs[0] = seq(1, 254, 3, 0, 0));
+    refuses(PlanRule::DraftSuffix, |p| p.seqs[0].num_drafts = 3);
+    refuses(PlanRule::BlockTable, |p| p.seqs[1].block_table.truncate(1));
+    refuses(PlanRule::BlockTable, |p| {
+        p.seqs[1].block_table.push(BlockId(9))
+    });
+    refuses(PlanRule::BlockTable, |p| {
+        p.seqs[1].block_table[1] = BlockId(4)
+    });
+    refuses(PlanRule::BlockTable, |p| {
+        p.seqs[1].block_table[1] = BlockId(16)
+    });
+    refuses(PlanRule::WrittenBlockShared, |p| {
+        p.seqs[1].block_table[1] = BlockId(0)
+    });
+    refuses(PlanRule::Rows, |p| p.seqs[0].rows.writes.clear());
+    refuses(PlanRule::Rows, |p| p.seqs[0].rows.writes[0].query_idx = 1);
+    refuses(PlanRule::Rows, |p| p.seqs[0].rows.writes[0].row = RowId(16));
+    refuses(PlanRule::Rows, |p| p.seqs[0].rows.read = Some(RowId(9)));
+    refuses(PlanRule::WrittenRowShared, |p| {
+        p.seqs[0].rows.writes[0].row = RowId(5)
+    });
+    refuses(PlanRule::WrittenRowShared, |p| {
+        p.seqs[0] = seq(1, 5, 3, 0, 0);
+        p.seqs[0].rows.writes[0].row = RowId(0);
+    });
+    refuses(PlanRule::Scored, |p| p.seqs[0].scored[0].query_idx = 1);
+    refuses(PlanRule::Scored, |p| p.seqs[0].scored[0].query_idx = 3);
+    refuses(PlanRule::MaskRows, |p| p.num_mask_rows = 1);
+    refuses(PlanRule::MaskRows, |p| {
+        p.seqs[0].scored[0].mask = Some(MaskRow(0))
+    });
+    refuses(PlanRule::MaskRows, |p| {
+        p.num_mask_rows = 1;
+        p.seqs[0].scored[0].mask = Some(MaskRow(0));
+        p.seqs[1].scored[0].mask = Some(MaskRow(0));
+    });
+    refuses(PlanRule::TokenRange, |p| {
+        p.seqs[0].query[1] = QueryToken::Known(TokenId(100))
+    });
+}
+
+#[test]
+fn drafts_need_a_row_and_a_score_each() {
+    let mut with_drafts = good();
+    let drafting = &mut with_drafts.seqs[0];
+    drafting.num_drafts = 2;
+    drafting.rows.writes = (0..3)
+        .map(|query_idx| RowWrite {
+            query_idx,
+            row: RowId(query_idx + 1),
+        })
+        .collect();
+    drafting.scored = (0..3)
+        .map(|query_idx| ScoredPosition {
+            query_idx,
+            mask: None,
+        })
+        .collect();
+    assert_eq!(check_plan(&with_drafts, &LIMITS), Ok(()));
+    let mut broken = with_drafts.clone();
+    broken.seqs[0].rows.writes.remove(1);
+    assert_eq!(
+        check_plan(&broken, &LIMITS).map_err(|e| e.rule),
+        Err(PlanRule::Rows)
+    );
+    let mut broken = with_drafts;
+    broken.seqs[0].scored.remove(1);
+    assert_eq!(
+        check_plan(&broken, &LIMITS).map_err(|e| e.rule),
+        Err(PlanRule::Scored)
+    );
+}
+
+#[test]
+fn the_ledger_knows_what_blocks_and_rows_hold() {
+    let mut ledger = Ledger::new();
+    let unwritten = plan(vec![seq(1, 3, 1, 0, 1)]);
+    let error = ledger
+        .admit(&unwritten, &LIMITS)
+        .expect_err("nothing was written yet");
+    assert_eq!(error.rule, PlanRule::RowLength);
+    assert_eq!(
+        ledger.admit(&plan(vec![seq(1, 0, 3, 0, 0)]), &LIMITS),
+        Ok(())
+    );
+    assert_eq!(
+        ledger.admit(&plan(vec![seq(1, 3, 1, 0, 1)]), &LIMITS),
+        Ok(())
+    );
+    // The row holds 4 tokens now, and belongs to the first sequence.
+    let stale = ledger.admit(&plan(vec![seq(1, 3, 1, 0, 2)]), &LIMITS);
+    assert_eq!(stale.map_err(|e| e.rule), Err(PlanRule::RowLength));
+    let foreign = ledger.admit(&plan(vec![seq(2, 4, 1, 0, 2)]), &LIMITS);
+    assert_eq!(foreign.map_err(|e| e.rule), Err(PlanRule::RowLength));
+    let mut empty_block = plan(vec![seq(1, 4, 1, 7, 2)]);
+    empty_block.seqs[0].rows.read = Some(RowId(2));
+    let refused = ledger.admit(&empty_block, &LIMITS);
+    assert_eq!(refused.map_err(|e| e.rule), Err(PlanRule::BlockFilled));
+}
+
+#[test]
+fn a_model_without_rows_is_given_none() {
+    let limits = BackendLimits {
+        num_rows: 0,
+        ..LIMITS
+    };
+    let mut no_rows = plan(vec![seq(1, 5, 3, 0, 0)]);
+    assert_eq!(
+        check_plan(&no_rows, &limits).map_err(|e| e.rule),
+        Err(PlanRule::Rows)
+    );
+    no_rows.seqs[0].rows = RowPlan::default();
+    assert_eq!(check_plan(&no_rows, &limits), Ok(()));
+}
