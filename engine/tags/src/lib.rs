@@ -1,1 +1,50 @@
-//! Placeholder.
+//! Reads what a model wrote: reasoning, content and tool calls, while the text streams in.
+//!
+//! One file per tag format ([`TagFormat`]), over rules they share: the channels and openers
+//! (`parser`), tags in a stream (`lexer`), code fences (`fence`), values typed by a tool's schema
+//! (`schema`, `types`, `arguments`), strict JSON (`json`). The crate knows no grammar, no tokens
+//! and no server, and never repairs a call: what cannot be read is an error that says where.
+//!
+//! ```
+//! use lockstep_tags::{Delivery, Ended, ParserOptions, TagEvent, TagFormat, TagParser, ToolSet};
+//!
+//! let schema = r#"{"type":"object","properties":{"seats":{"type":"integer"}}}"#;
+//! let tools = ToolSet::new([("book".to_string(), Some(schema))]).unwrap();
+//! let mut parser = TagParser::new(ParserOptions {
+//!     format: TagFormat::Glm,
+//!     starts_in_reasoning: true,
+//!     reasoning: true,
+//!     delivery: Delivery::Whole,
+//!     tools: tools.into(),
+//! });
+//! let mut events = Vec::new();
+//! parser.push("Four.</think><tool_call>book<arg_key>seats</arg", &mut events).unwrap();
+//! parser.push("_key><arg_value>4</arg_value></tool_call>", &mut events).unwrap();
+//! assert_eq!(parser.finish(Ended::Eos, &mut events).unwrap().num_calls, 1);
+//! assert_eq!(events[0], TagEvent::Reasoning("Four.".into()));
+//! assert_eq!(events[2], TagEvent::CallArguments { index: 0, fragment: r#"{"seats":4}"#.into() });
+//! ```
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod arguments;
+pub mod cases;
+mod event;
+mod fence;
+mod glm;
+pub mod json;
+mod lexer;
+mod parser;
+mod schema;
+mod types;
+
+pub use event::{Delivery, Ended, Finished, TagError, TagErrorKind, TagEvent};
+pub use parser::{
+    CALL_BYTES_MAX, ParserOptions, TagFormat, TagParser, UnknownFormat, starts_in_reasoning,
+};
+pub use schema::{
+    SCHEMA_BYTES_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX, SchemaError, TOOLS_MAX, ToolSet,
+};

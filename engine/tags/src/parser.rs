@@ -1,0 +1,471 @@
+//! Splits one output into reasoning, content and calls while it arrives.
+//! It must never let the cut of the pushed text show in what it says, nor lose a byte.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use crate::event::{Delivery, Ended, Finished, Sink, TagError, TagErrorKind, TagEvent};
+use crate::fence::Fence;
+use crate::glm::{self, Call, Opening, Verdict};
+use crate::json::is_blank;
+use crate::lexer::{Lexeme, Lexer};
+use crate::schema::ToolSet;
+
+const THINK_OPEN: &str = "<think>";
+const THINK_CLOSE: &str = "</think>";
+
+/// How large the markup of one call may grow, and so what a parser holds at most.
+pub const CALL_BYTES_MAX: usize = 16 << 20;
+
+/// The tag formats that can be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagFormat {
+    /// No tool tags; think tags may still have meaning.
+    Plain,
+    /// GLM-4.5 to GLM-5.3, newline and compact layout.
+    Glm,
+}
+
+impl TagFormat {
+    /// All formats, in the order they are listed to users.
+    pub const ALL: [TagFormat; 2] = [TagFormat::Plain, TagFormat::Glm];
+
+    /// The name in flags, packages and case files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TagFormat::Plain => "none",
+            TagFormat::Glm => "glm",
+        }
+    }
+}
+
+impl fmt::Display for TagFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A format name that no parser has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormat(
+    /// The name as it was given.
+    pub String,
+);
+
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown tag format `{}`, expected one of:", self.0)?;
+        TagFormat::ALL
+            .iter()
+            .try_for_each(|format| write!(f, " {format}"))
+    }
+}
+
+impl core::error::Error for UnknownFormat {}
+
+impl FromStr for TagFormat {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = TagFormat::ALL
+            .into_iter()
+            .find(|format| format.as_str() == name);
+        found.ok_or_else(|| UnknownFormat(name.into()))
+    }
+}
+
+/// How one output is to be read.
+#[derive(Clone, Debug)]
+pub struct ParserOptions {
+    /// The model's tag format.
+    pub format: TagFormat,
+    /// Whether the prompt left thinking open, see [`starts_in_reasoning`].
+    pub starts_in_reasoning: bool,
+    /// Whether think tags have meaning at all.
+    pub reasoning: bool,
+    /// When a call's events come.
+    pub delivery: Delivery,
+    /// The offered tools; without any, call tags are text.
+    pub tools: Arc<ToolSet>,
+}
+
+/// The start state from the end of the rendered prompt: reasoning if it ends in `<think>`,
+/// blanks after it allowed.
+pub fn starts_in_reasoning(prompt_tail: &str) -> bool {
+    prompt_tail.trim_end_matches(is_blank).ends_with(THINK_OPEN)
+}
+
+/// Reads one output, text in, events out.
+pub struct TagParser {
+    lexer: Lexer,
+    machine: Machine,
+    failed: Option<TagError>,
+    finished: bool,
+}
+
+impl TagParser {
+    /// A parser at the start of an output.
+    pub fn new(options: ParserOptions) -> Self {
+        let mut tags = Vec::new();
+        if options.reasoning {
+            tags.extend([THINK_OPEN, THINK_CLOSE]);
+        }
+        if options.format == TagFormat::Glm {
+            tags.extend(glm::STOPS);
+            if !options.tools.is_empty() {
+                tags.extend(glm::CALL_TAGS);
+            }
+        }
+        let reasoning = options.reasoning && options.starts_in_reasoning;
+        let machine = Machine {
+            tools: options.tools,
+            delivery: options.delivery,
+            call_bytes_max: CALL_BYTES_MAX,
+            state: if options.reasoning {
+                State::Start(String::new())
+            } else {
+                State::Flow
+            },
+            channel: if reasoning {
+                Channel::Reasoning
+            } else {
+                Channel::Content
+            },
+            late_closer: false,
+            fence: Fence::new(),
+            stops: Vec::new(),
+            offset: 0,
+            num_calls: 0,
+            #[cfg(test)]
+            trail: Vec::new(),
+        };
+        TagParser {
+            lexer: Lexer::new(tags),
+            machine,
+            failed: None,
+            finished: false,
+        }
+    }
+
+    /// Takes more text, cut anywhere between characters, and appends what it makes certain to
+    /// `out`. An error ends the parse: later text is ignored, the events before it stand.
+    pub fn push(&mut self, text: &str, out: &mut Vec<TagEvent>) -> Result<(), TagError> {
+        if self.failed.is_some() || self.finished {
+            return Ok(());
+        }
+        let (machine, mut sink) = (&mut self.machine, Sink(out));
+        let pushed = self
+            .lexer
+            .push(text, |lexeme| machine.take(lexeme, &mut sink));
+        self.failed = pushed.clone().err();
+        pushed
+    }
+
+    /// The output is over. Flushes text held back as a possible tag. After a failed push this
+    /// gives the same error again.
+    pub fn finish(&mut self, ended: Ended, out: &mut Vec<TagEvent>) -> Result<Finished, TagError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.finished {
+            return Ok(Finished {
+                num_calls: self.machine.num_calls,
+                dropped_call: None,
+            });
+        }
+        self.finished = true;
+        let held = self.lexer.take_held();
+        let finished = self.machine.finish(&held, ended, &mut Sink(out));
+        self.failed = finished.clone().err();
+        finished
+    }
+
+    /// Whether the text that comes next is reasoning, as far as is certain.
+    pub fn in_reasoning(&self) -> bool {
+        self.machine.channel == Channel::Reasoning && !self.in_call()
+    }
+
+    /// Whether the parser is inside a call: from where an opener certainly starts one to its end.
+    pub fn in_call(&self) -> bool {
+        matches!(self.machine.state, State::Call(_))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Channel {
+    Reasoning,
+    Content,
+}
+
+enum State {
+    /// Nothing but these blanks so far: one `<think>` would be eaten.
+    Start(String),
+    /// Inside a channel.
+    Flow,
+    /// After an opener that may start a call.
+    Opening(Opening),
+    /// Inside a call.
+    Call(Call),
+}
+
+/// The channels and the calls between them, fed by lexemes.
+struct Machine {
+    tools: Arc<ToolSet>,
+    delivery: Delivery,
+    call_bytes_max: usize,
+    state: State,
+    channel: Channel,
+    /// Whether a call ended thinking, so that its closer may still come.
+    late_closer: bool,
+    fence: Fence,
+    /// Stop tokens that vanish if the output ends here, and are text if it goes on.
+    stops: Vec<&'static str>,
+    /// Bytes of output behind the parser.
+    offset: usize,
+    num_calls: u32,
+    /// Every byte of the output in order, with what became of it.
+    #[cfg(test)]
+    trail: Vec<(Fate, String)>,
+}
+
+/// What became of a piece of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Reasoning,
+    Content,
+    /// A call's markup: complete, dropped, or failed.
+    Call,
+    /// A tag or layout that says what it says by vanishing.
+    Layout,
+}
+
+impl Machine {
+    fn take(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<(), TagError> {
+        if let Lexeme::Tag(tag) = lexeme
+            && glm::STOPS.contains(&tag)
+        {
+            self.stops.push(tag);
+            return Ok(());
+        }
+        self.release_stops(sink)?;
+        self.take_settled(lexeme, sink)
+    }
+
+    /// More text came after stop tokens: they were text.
+    fn release_stops(&mut self, sink: &mut Sink<'_>) -> Result<(), TagError> {
+        for stop in core::mem::take(&mut self.stops) {
+            self.take_settled(Lexeme::Text(stop), sink)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a lexeme, in parts if the state changes within it.
+    fn take_settled(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<(), TagError> {
+        let mut rest = lexeme;
+        loop {
+            let taken = match &self.state {
+                State::Start(_) => self.take_start(rest, sink),
+                State::Flow => self.take_flow(rest, sink),
+                State::Opening(_) => self.take_opening(rest, sink)?,
+                State::Call(_) => self.take_call(rest, sink)?,
+            };
+            self.offset += taken;
+            rest = match rest {
+                Lexeme::Text(text) if taken < text.len() => Lexeme::Text(&text[taken..]),
+                Lexeme::Tag(_) if taken == 0 => rest,
+                _ => return Ok(()),
+            };
+        }
+    }
+
+    /// Takes blanks and one `<think>`; leaves the state at anything else. Returns bytes taken.
+    fn take_start(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> usize {
+        let State::Start(blanks) = &mut self.state else {
+            return 0;
+        };
+        let text = match lexeme {
+            Lexeme::Tag(THINK_OPEN) => {
+                let blanks = core::mem::take(blanks);
+                self.note(Fate::Layout, &blanks);
+                self.note(Fate::Layout, THINK_OPEN);
+                self.state = State::Flow;
+                self.channel = Channel::Reasoning;
+                return THINK_OPEN.len();
+            }
+            Lexeme::Tag(_) => "",
+            Lexeme::Text(text) => text,
+        };
+        let end = text.find(|c| !is_blank(c)).unwrap_or(text.len());
+        blanks.push_str(&text[..end]);
+        if end < text.len() || matches!(lexeme, Lexeme::Tag(_)) {
+            let blanks = core::mem::take(blanks);
+            self.state = State::Flow;
+            self.emit(&blanks, sink);
+        }
+        end
+    }
+
+    fn take_flow(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> usize {
+        match (lexeme, self.channel) {
+            (Lexeme::Tag(THINK_CLOSE), Channel::Reasoning) => {
+                self.channel = Channel::Content;
+                self.note(Fate::Layout, THINK_CLOSE);
+            }
+            (Lexeme::Tag(THINK_CLOSE), Channel::Content) if self.late_closer => {
+                self.late_closer = false;
+                self.note(Fate::Layout, THINK_CLOSE);
+            }
+            (Lexeme::Tag(glm::CALL_OPEN), channel)
+                if channel == Channel::Reasoning || !self.fence.is_open() =>
+            {
+                self.state = State::Opening(Opening::new(self.call_bytes_max));
+            }
+            (lexeme, _) => self.emit(lexeme.as_str(), sink),
+        }
+        lexeme.as_str().len()
+    }
+
+    fn take_opening(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<usize, TagError> {
+        let State::Opening(opening) = &mut self.state else {
+            return Ok(0);
+        };
+        let verdict = opening.take(lexeme, &self.tools);
+        if let Verdict::Undecided = verdict {
+            return Ok(lexeme.as_str().len());
+        }
+        let State::Opening(opening) = core::mem::replace(&mut self.state, State::Flow) else {
+            return Ok(0);
+        };
+        match verdict {
+            Verdict::Undecided => Ok(0),
+            Verdict::Stutter => {
+                self.note(Fate::Layout, &opening.held);
+                self.state = State::Opening(Opening::new(self.call_bytes_max));
+                Ok(lexeme.as_str().len())
+            }
+            Verdict::Text(taken) => {
+                self.emit(&opening.held, sink);
+                Ok(taken)
+            }
+            Verdict::Call(taken) => {
+                self.begin_call(opening, taken, sink)?;
+                Ok(taken)
+            }
+        }
+    }
+
+    /// A call starts at the opener, `taken` bytes of the current lexeme included.
+    fn begin_call(
+        &mut self,
+        opening: Opening,
+        taken: usize,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), TagError> {
+        if self.channel == Channel::Reasoning {
+            self.channel = Channel::Content;
+            self.late_closer = true;
+        }
+        let offset = self.offset + taken - opening.held.len();
+        let (index, delivery) = (self.num_calls, self.delivery);
+        let call = Call::begin(opening, offset, index, delivery, &self.tools, sink);
+        self.state = State::Call(call.map_err(|error| self.failed(error))?);
+        Ok(())
+    }
+
+    fn take_call(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<usize, TagError> {
+        let State::Call(call) = &mut self.state else {
+            return Ok(0);
+        };
+        let complete = call
+            .take(lexeme, self.delivery, sink)
+            .map_err(|error| self.failed(error))?;
+        if complete && let State::Call(call) = core::mem::replace(&mut self.state, State::Flow) {
+            self.note(Fate::Call, &call.into_markup());
+            self.num_calls += 1;
+        }
+        Ok(lexeme.as_str().len())
+    }
+
+    fn failed(&mut self, error: TagError) -> TagError {
+        self.note(Fate::Call, &error.markup);
+        self.state = State::Flow;
+        error
+    }
+
+    /// `held` is the start of a tag that never became one.
+    fn finish(
+        &mut self,
+        held: &str,
+        ended: Ended,
+        sink: &mut Sink<'_>,
+    ) -> Result<Finished, TagError> {
+        if !held.is_empty() {
+            self.release_stops(sink)?;
+        }
+        let mut markup = None;
+        match core::mem::replace(&mut self.state, State::Flow) {
+            State::Start(blanks) => {
+                self.emit(&blanks, sink);
+                self.emit(held, sink);
+            }
+            State::Flow => self.emit(held, sink),
+            State::Opening(opening) => {
+                // At the end of its own accord an opener is a call only if a known name follows;
+                // at the token limit whatever might have become a call is one that was cut off.
+                if ended == Ended::Length || opening.name_is_declared(&self.tools) {
+                    markup = Some(opening.held + held);
+                } else {
+                    self.emit(&opening.held, sink);
+                    self.emit(held, sink);
+                }
+            }
+            State::Call(call) => markup = Some(call.into_markup() + held),
+        }
+        self.offset += held.len();
+        if let Some(markup) = &markup {
+            self.note(Fate::Call, markup);
+        }
+        for stop in core::mem::take(&mut self.stops) {
+            self.note(Fate::Layout, stop);
+        }
+        match (markup, ended) {
+            (Some(markup), Ended::Eos) => Err(TagError {
+                kind: TagErrorKind::UnterminatedToolCall,
+                offset: self.offset,
+                expected: "`</tool_call>` before the end of the output".to_owned(),
+                markup,
+            }),
+            (dropped_call, _) => Ok(Finished {
+                num_calls: self.num_calls,
+                dropped_call,
+            }),
+        }
+    }
+
+    /// Writes text to the current channel.
+    fn emit(&mut self, text: &str, sink: &mut Sink<'_>) {
+        match self.channel {
+            Channel::Reasoning => {
+                self.note(Fate::Reasoning, text);
+                sink.reasoning(text);
+            }
+            Channel::Content => {
+                self.note(Fate::Content, text);
+                self.fence.push(text);
+                sink.content(text);
+            }
+        }
+    }
+
+    /// Tests prove by this that no byte is lost; otherwise it does nothing.
+    fn note(&mut self, fate: Fate, text: &str) {
+        #[cfg(test)]
+        self.trail.push((fate, text.to_owned()));
+        #[cfg(not(test))]
+        let _ = (fate, text);
+    }
+}
