@@ -1,1 +1,34 @@
-//! Placeholder.
+//! Packages: what a model is served from.
+//!
+//! A package is a Hugging Face folder as it stands: configuration, weights, tokenizer, chat
+//! template, and the contract that follows from them. This crate reads and checks it; it knows no
+//! kernel, no request and no clock, and whatever the files hold, it answers with a package or with
+//! an error that names file and place.
+
+mod architecture;
+mod config;
+mod contract;
+mod embedded;
+mod error;
+mod marking;
+mod open;
+mod progress;
+mod provenance;
+mod template;
+mod tokenizer;
+mod weights;
+
+pub use architecture::{RequiredTensor, required_tensors};
+pub use config::{
+    Architecture, LayerType, LinearConfig, ModelConfig, RopeConfig, RopeScaling,
+    SUPPORTED_MODEL_TYPES,
+};
+pub use contract::{Contract, ReasoningTags, SamplingDefaults, TagFormat};
+pub use embedded::EMBEDDED_NAME;
+pub use error::PackageError;
+pub use open::{EncodedPrompt, Package};
+pub use progress::{NoProgress, Progress};
+pub use provenance::{FileHashes, Source, SourceFile};
+pub use template::{ChatTemplate, Rendered};
+pub use tokenizer::{AddedToken, Special, Tokenizer};
+pub use weights::{Dtype, TensorInfo, TensorView, WeightFile, Weights};
