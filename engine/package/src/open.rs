@@ -149,7 +149,9 @@ impl Package {
 
     pub(crate) fn check_tensor(&self, required: &RequiredTensor) -> Result<(), PackageError> {
         match self.weights.tensor(&required.name) {
-            Ok(view) => view.expect_shape(&required.shape),
+            Ok(view) => view
+                .expect_float()
+                .and_then(|()| view.expect_shape(&required.shape)),
             Err(_) => Err(PackageError::MissingTensor {
                 tensor: required.name.clone(),
                 expected: format!("shape {:?}", required.shape),
@@ -331,3 +333,6 @@ fn named_templates(path: &Path, value: &Value) -> Result<BTreeMap<String, String
     }
     Ok(sources)
 }
+
+#[cfg(test)]
+mod tests;

@@ -330,6 +330,28 @@ impl TensorView<'_> {
         self.widen(bytes, out, row * out.len())
     }
 
+    /// Reads every element and fails at the first NaN or infinity, without keeping any.
+    pub fn check_finite(&self) -> Result<(), PackageError> {
+        const ELEMENTS: usize = 1 << 16;
+        let mut buffer = vec![0.0; ELEMENTS.min(self.num_elements())];
+        let width = (self.dtype.bits() as usize).div_ceil(8);
+        for (index, bytes) in self.bytes.chunks(ELEMENTS * width).enumerate() {
+            self.widen(bytes, &mut buffer[..bytes.len() / width], index * ELEMENTS)?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless the elements are of a type that can be widened to float32.
+    pub fn expect_float(&self) -> Result<(), PackageError> {
+        match self.dtype {
+            Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok(()),
+            Dtype::Other { .. } => {
+                let found = format!("of type {}", self.info.dtype_name);
+                Err(self.wrong(found, "F32, F16 or BF16".to_string()))
+            }
+        }
+    }
+
     fn widen(&self, bytes: &[u8], out: &mut [f32], first: usize) -> Result<(), PackageError> {
         match self.dtype {
             Dtype::F32 => {
@@ -350,10 +372,7 @@ impl TensorView<'_> {
                     *out = half::f16::from_le_bytes(*item).to_f32();
                 }
             }
-            Dtype::Other { .. } => {
-                let found = format!("of type {}", self.info.dtype_name);
-                return Err(self.wrong(found, "F32, F16 or BF16".to_string()));
-            }
+            Dtype::Other { .. } => return self.expect_float(),
         }
         match out.iter().position(|value| !value.is_finite()) {
             None => Ok(()),
@@ -376,3 +395,6 @@ impl TensorView<'_> {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

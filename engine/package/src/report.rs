@@ -1,0 +1,219 @@
+//! What a package is and whether it is sound, as one value that can be printed or written as JSON.
+//!
+//! A report collects every problem instead of stopping at the first. It must never call a package
+//! sound that it did not look at: `verified` says whether values and hashes were read.
+
+use crate::config::ModelConfig;
+use crate::contract::Contract;
+use crate::error::PackageError;
+use crate::open::Package;
+use crate::progress::Progress;
+use crate::provenance::{FileHashes, sha256};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many tensors and bytes have an element type.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct DtypeReport {
+    /// Number of tensors.
+    pub tensors: usize,
+    /// Their bytes together.
+    pub bytes: u64,
+}
+
+/// The tokenizer in figures.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct TokenizerReport {
+    /// One more than the largest token id.
+    pub vocab_size: usize,
+    /// Tokens added by hand: structural and special.
+    pub added_tokens: usize,
+    /// Those of them that are never shown.
+    pub special_tokens: usize,
+}
+
+/// The chat template in figures.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct TemplateReport {
+    /// The file that holds it.
+    pub file: String,
+    /// SHA-256 of the template that plain conversations use.
+    pub sha256: String,
+    /// Names of all templates.
+    pub names: Vec<String>,
+}
+
+/// One file of the package.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct FileReport {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its hashes, once verified.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub hashes: Option<FileHashes>,
+}
+
+/// One tensor.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct TensorReport {
+    /// Its name.
+    pub name: String,
+    /// Its element type as the file spells it.
+    pub dtype: String,
+    /// Its shape, outermost dimension first.
+    pub shape: Vec<usize>,
+    /// The name of the file that holds it.
+    pub file: String,
+    /// Whether the architecture needs it.
+    pub used: bool,
+}
+
+/// Everything there is to say about a package.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Report {
+    /// Its name.
+    pub name: String,
+    /// Elements of all tensors that the architecture needs.
+    pub parameters: u64,
+    /// Architecture and dimensions.
+    pub config: ModelConfig,
+    /// Tensors and bytes by element type.
+    pub dtypes: BTreeMap<String, DtypeReport>,
+    /// The tokenizer, where there is one.
+    pub tokenizer: Option<TokenizerReport>,
+    /// The chat template, where there is one.
+    pub template: Option<TemplateReport>,
+    /// End tokens, sampling defaults, tags.
+    pub contract: Contract,
+    /// All source files.
+    pub files: Vec<FileReport>,
+    /// All tensors, in order of name.
+    pub tensors: Vec<TensorReport>,
+    /// Whether every value and every file was read.
+    pub verified: bool,
+    /// What is wrong; empty when the package is sound as far as it was looked at.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    /// Reports on what headers and small files say. Names, shapes and types of tensors are checked;
+    /// their values are not read.
+    pub fn of(package: &Package) -> Result<Report, PackageError> {
+        let required = package.required_tensors();
+        let needed: BTreeSet<&str> = required.iter().map(|tensor| tensor.name.as_str()).collect();
+        let mut dtypes: BTreeMap<String, DtypeReport> = BTreeMap::new();
+        let mut tensors = Vec::new();
+        let mut parameters = 0;
+        for (name, info) in package.tensors() {
+            let entry = dtypes.entry(info.dtype_name.clone()).or_default();
+            entry.tensors += 1;
+            entry.bytes += info.len as u64;
+            let used = needed.contains(name);
+            if used {
+                parameters += info.num_elements() as u64;
+            }
+            let file = &package.weights.files()[info.file].path;
+            tensors.push(TensorReport {
+                name: name.to_string(),
+                dtype: info.dtype_name.clone(),
+                shape: info.shape.clone(),
+                file: file
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+                used,
+            });
+        }
+        let mut problems: Vec<String> = required
+            .iter()
+            .filter_map(|tensor| package.check_tensor(tensor).err())
+            .map(|error| error.to_string())
+            .collect();
+        if package.contract.end_tokens.is_empty() {
+            problems.push("no file names an end token, so that no answer could end".to_string());
+        }
+        let files = package.source.files()?.into_iter();
+        Ok(Report {
+            name: package.name.clone(),
+            parameters,
+            config: package.config.clone(),
+            dtypes,
+            tokenizer: tokenizer(package),
+            template: package.template.as_ref().map(|template| TemplateReport {
+                file: template
+                    .path()
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+                sha256: sha256(template.source()),
+                names: template.names().map(str::to_string).collect(),
+            }),
+            contract: package.contract.clone(),
+            files: files
+                .map(|file| FileReport {
+                    name: file.name,
+                    size: file.size,
+                    hashes: None,
+                })
+                .collect(),
+            tensors,
+            verified: false,
+            problems,
+        })
+    }
+
+    /// Reads every tensor of `package`, of which this is the report, and hashes every file.
+    pub fn verify(
+        &mut self,
+        package: &Package,
+        progress: &dyn Progress,
+    ) -> Result<(), PackageError> {
+        let bytes = package.tensors().map(|(_, info)| info.len as u64).sum();
+        progress.begin("reading weights", bytes);
+        for tensor in &self.tensors {
+            let view = package.tensor(&tensor.name)?;
+            // What isn't used may be of any type; what is used was checked for its type already.
+            if view.expect_float().is_ok()
+                && let Err(error) = view.check_finite()
+            {
+                self.problems.push(error.to_string());
+            }
+            progress.advance(view.bytes.len() as u64);
+        }
+        progress.end();
+        let files = package.source.files()?;
+        progress.begin("hashing files", files.iter().map(|file| file.size).sum());
+        self.files.clear();
+        for file in files {
+            let hashes = Some(package.source.hash(&file, progress)?);
+            self.files.push(FileReport {
+                name: file.name,
+                size: file.size,
+                hashes,
+            });
+        }
+        progress.end();
+        self.verified = true;
+        Ok(())
+    }
+
+    /// Tensors that the architecture doesn't need.
+    pub fn unused(&self) -> impl Iterator<Item = &TensorReport> {
+        self.tensors.iter().filter(|tensor| !tensor.used)
+    }
+}
+
+fn tokenizer(package: &Package) -> Option<TokenizerReport> {
+    let tokenizer = &package.tokenizer;
+    tokenizer.is_present().then(|| TokenizerReport {
+        vocab_size: tokenizer.vocab_size(),
+        added_tokens: tokenizer.added_tokens().count(),
+        special_tokens: tokenizer
+            .added_tokens()
+            .filter(|token| token.special)
+            .count(),
+    })
+}
