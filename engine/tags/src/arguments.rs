@@ -149,8 +149,8 @@ impl Arguments {
         Ok(())
     }
 
-    /// All arguments are there: emits what has been waiting and the end of the object.
-    pub(crate) fn complete(&mut self, sink: &mut Sink<'_>) -> Result<(), BadValue> {
+    /// All arguments are there: gives what has been waiting and the end of the object.
+    pub(crate) fn complete(&mut self) -> Result<String, BadValue> {
         let entries = core::mem::take(&mut self.entries);
         let sent = core::mem::take(&mut self.sent);
         let mut siblings: BTreeMap<&str, &str> = BTreeMap::new();
@@ -183,8 +183,7 @@ impl Arguments {
             text.push_str(json);
         }
         text.push_str(if self.opened { "}" } else { "{}" });
-        sink.arguments(self.index, text);
-        Ok(())
+        Ok(text)
     }
 
     /// The text before a value: brace or comma, key, colon.

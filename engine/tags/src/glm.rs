@@ -354,16 +354,15 @@ impl Call {
     }
 
     fn complete(&mut self, delivery: Delivery, sink: &mut Sink<'_>) -> Result<bool, TagError> {
+        let rest = match self.arguments.complete() {
+            Ok(rest) => rest,
+            Err(bad) => return Err(self.bad_value(bad, CALL_CLOSE)),
+        };
         let index = self.arguments.index();
-        // A failing call delivered whole must leave no event, hence the second list.
-        let mut events = alloc::vec::Vec::new();
-        if let Err(bad) = self.arguments.complete(&mut Sink(&mut events)) {
-            return Err(self.bad_value(bad, CALL_CLOSE));
-        }
         if delivery == Delivery::Whole {
             sink.begin(index, self.arguments.name());
         }
-        sink.0.append(&mut events);
+        sink.arguments(index, rest);
         sink.end(index);
         self.markup.push_str(CALL_CLOSE);
         Ok(true)

@@ -227,7 +227,7 @@ struct Machine {
     /// Bytes of output behind the parser.
     offset: usize,
     num_calls: u32,
-    /// Every byte of the output in order, with what became of it.
+    /// Every byte of the output in order, with what became of it; neighbours of one fate joined.
     #[cfg(test)]
     trail: Vec<(Fate, String)>,
 }
@@ -464,8 +464,16 @@ impl Machine {
     /// Tests prove by this that no byte is lost; otherwise it does nothing.
     fn note(&mut self, fate: Fate, text: &str) {
         #[cfg(test)]
-        self.trail.push((fate, text.to_owned()));
+        match self.trail.last_mut() {
+            _ if text.is_empty() => {}
+            Some((last, joined)) if *last == fate => joined.push_str(text),
+            _ => self.trail.push((fate, text.to_owned())),
+        }
         #[cfg(not(test))]
         let _ = (fate, text);
     }
 }
+
+#[cfg(test)]
+#[path = "parser_tests.rs"]
+mod tests;

@@ -400,3 +400,7 @@ fn pointed<'a>(root: &'a Value, target: &str) -> Option<&'a Value> {
             }
         })
 }
+
+#[cfg(test)]
+#[path = "schema_tests.rs"]
+mod tests;
