@@ -15,6 +15,8 @@ pub unsafe trait Panel {
     type F: Copy;
     /// Sixteen int32.
     type I: Copy;
+    /// Sixteen quads of weights, as [`Panel::load_weights`] leaves them.
+    type W: Copy;
 
     /// Sixteen times the same float32.
     unsafe fn splat(x: f32) -> Self::F;
@@ -34,9 +36,11 @@ pub unsafe trait Panel {
     unsafe fn add_i32(a: Self::I, b: Self::I) -> Self::I;
     /// To float32; exact below 2^24.
     unsafe fn to_f32(x: Self::I) -> Self::F;
-    /// For each lane: `acc + sum over 4 of (w - bias) * x`, where `w` are 64 unsigned bytes (four per
-    /// lane), `x` four signed bytes in one int32, and `bias` is 128 or 0 as [`Panel::BIASED`] says.
-    unsafe fn dot4(acc: Self::I, w: *const u8, x: i32) -> Self::I;
+    /// Reads 64 weights, four for each of sixteen outputs, stored as `w + 128`.
+    unsafe fn load_weights(from: *const u8) -> Self::W;
+    /// For each lane `acc + sum over 4 of w * x`, where `x` is four signed bytes in one int32. Where
+    /// [`Panel::BIASED`] holds, `w` counts 128 too much.
+    unsafe fn dot4(acc: Self::I, w: Self::W, x: i32) -> Self::I;
     /// Whether `dot4` leaves the weights' offset of 128 in: the accumulator must then start at
     /// `-128 * sum of x`.
     const BIASED: bool;
@@ -49,6 +53,7 @@ pub struct ScalarPanel;
 unsafe impl Panel for ScalarPanel {
     type F = [f32; PANEL];
     type I = [i32; PANEL];
+    type W = [[i32; 4]; PANEL];
     const BIASED: bool = false;
 
     #[inline(always)]
@@ -90,12 +95,16 @@ unsafe impl Panel for ScalarPanel {
         std::array::from_fn(|lane| x[lane] as f32)
     }
     #[inline(always)]
-    unsafe fn dot4(acc: Self::I, w: *const u8, x: i32) -> Self::I {
+    unsafe fn load_weights(from: *const u8) -> Self::W {
         // SAFETY: the caller promises 64 readable bytes.
-        let w = unsafe { w.cast::<[[u8; 4]; PANEL]>().read_unaligned() };
+        let bytes = unsafe { from.cast::<[[u8; 4]; PANEL]>().read_unaligned() };
+        bytes.map(|quad| quad.map(|byte| i32::from(byte) - 128))
+    }
+    #[inline(always)]
+    unsafe fn dot4(acc: Self::I, w: Self::W, x: i32) -> Self::I {
         let x = x.to_le_bytes().map(|byte| i32::from(byte as i8));
         std::array::from_fn(|lane| {
-            let w = w[lane].map(|byte| i32::from(byte) - 128);
+            let w = w[lane];
             acc[lane] + w[0] * x[0] + w[1] * x[1] + w[2] * x[2] + w[3] * x[3]
         })
     }
@@ -116,6 +125,7 @@ mod x86 {
     unsafe impl Panel for Avx2Panel {
         type F = [__m256; 2];
         type I = [__m256i; 2];
+        type W = [__m256i; 2];
         const BIASED: bool = false;
 
         #[inline(always)]
@@ -172,21 +182,28 @@ mod x86 {
             unsafe { [_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])] }
         }
         #[inline(always)]
-        unsafe fn dot4(acc: Self::I, w: *const u8, x: i32) -> Self::I {
-            // SAFETY: 64 readable bytes. |w| <= 127 and |x| <= 127, so that a pair of products is at most
-            // 32,258 and the saturating add of maddubs never saturates.
+        unsafe fn load_weights(from: *const u8) -> Self::W {
+            // SAFETY: 64 readable bytes.
             unsafe {
                 let offset = _mm256_set1_epi8(-128);
+                [
+                    _mm256_xor_si256(_mm256_loadu_si256(from.cast()), offset),
+                    _mm256_xor_si256(_mm256_loadu_si256(from.add(32).cast()), offset),
+                ]
+            }
+        }
+        #[inline(always)]
+        unsafe fn dot4(acc: Self::I, w: Self::W, x: i32) -> Self::I {
+            // SAFETY: the machine has AVX2. |w| <= 127 and |x| <= 127, so that a pair of products is at
+            // most 32,258 and the saturating add of maddubs never saturates.
+            unsafe {
                 let ones = _mm256_set1_epi16(1);
                 let x = _mm256_set1_epi32(x);
-                let mut out = acc;
-                for half in 0..2 {
-                    let w = _mm256_loadu_si256(w.add(32 * half).cast());
-                    let w = _mm256_xor_si256(w, offset);
+                let half = |acc, w| {
                     let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-                    out[half] = _mm256_add_epi32(acc[half], _mm256_madd_epi16(pairs, ones));
-                }
-                out
+                    _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, ones))
+                };
+                [half(acc[0], w[0]), half(acc[1], w[1])]
             }
         }
     }
@@ -198,6 +215,7 @@ mod x86 {
     unsafe impl Panel for Avx512Panel {
         type F = __m512;
         type I = __m512i;
+        type W = __m512i;
         const BIASED: bool = true;
 
         #[inline(always)]
@@ -246,12 +264,14 @@ mod x86 {
             unsafe { _mm512_cvtepi32_ps(x) }
         }
         #[inline(always)]
-        unsafe fn dot4(acc: Self::I, w: *const u8, x: i32) -> Self::I {
-            // SAFETY: 64 readable bytes, and the machine has VNNI. This form does not saturate.
-            unsafe {
-                let w = _mm512_loadu_si512(w.cast());
-                _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x))
-            }
+        unsafe fn load_weights(from: *const u8) -> Self::W {
+            // SAFETY: 64 readable bytes.
+            unsafe { _mm512_loadu_si512(from.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn dot4(acc: Self::I, w: Self::W, x: i32) -> Self::I {
+            // SAFETY: the machine has VNNI. This form does not saturate.
+            unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)) }
         }
     }
 }

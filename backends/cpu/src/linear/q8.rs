@@ -7,8 +7,9 @@
 use super::layout::{Layout, tree_sum};
 use super::memory::HugeBuffer;
 use super::panel::{PANEL, Panel};
-use super::tasks::{Output, Shape, for_each_block};
+use super::tasks::{Output, ROWS, Shape, for_each_block};
 use crate::{Isa, Pool};
+use lockstep_numerics::groups::GROUP;
 use std::cell::RefCell;
 
 /// Packed weights of one matrix.
@@ -88,10 +89,11 @@ thread_local! {
 /// Quantised activations of a batch.
 #[derive(Default)]
 struct Activations {
-    padded_k: usize,
+    quads: usize,
     num_groups: usize,
-    // (m, padded_k); padding is zero
-    q: Vec<i8>,
+    // Four activations to a word. Per block of up to `ROWS` tokens: [quad][token], so that a kernel finds
+    // all it needs for one quad of weights side by side. Padding is zero.
+    words: Vec<i32>,
     // (m, num_groups)
     scales: Vec<f32>,
     // (m, num_groups): -128 * the sum of q over the group, which undoes the weights' offset
@@ -100,79 +102,90 @@ struct Activations {
 
 impl Activations {
     fn quantize(&mut self, isa: Isa, pool: &Pool, layout: &Layout, x: &[f32], m: usize) {
-        self.padded_k = layout.padded_k;
+        self.quads = layout.padded_k / 4;
         self.num_groups = layout.num_groups();
-        self.q.clear();
-        self.q.resize(m * self.padded_k, 0);
-        self.scales.clear();
+        self.words.resize(m * self.quads, 0);
         self.scales.resize(m * self.num_groups, 0.0);
-        self.corrections.clear();
         self.corrections.resize(m * self.num_groups, 0);
-        let q = Output::new(&mut self.q, layout.padded_k);
+        let words = Output::new(&mut self.words, layout.padded_k / 4);
         let scales = Output::new(&mut self.scales, layout.num_groups());
         let corrections = Output::new(&mut self.corrections, layout.num_groups());
-        let rows_per_task = m.div_ceil(4 * pool.num_threads()).max(4);
-        pool.run(m.div_ceil(rows_per_task), &|task| {
-            for row in task * rows_per_task..((task + 1) * rows_per_task).min(m) {
-                let x = &x[row * layout.k..(row + 1) * layout.k];
-                // SAFETY: each row belongs to exactly one task.
-                let (q, scales, corrections) =
-                    unsafe { (q.row(row), scales.row(row), corrections.row(row)) };
-                match isa {
-                    Isa::Scalar => quantize_row(layout, x, q, scales, corrections),
-                    #[cfg(target_arch = "x86_64")]
-                    // SAFETY: an `Isa` is only made on a machine that has it.
-                    Isa::Avx2 => unsafe { x86::quantize_avx2(layout, x, q, scales, corrections) },
-                    #[cfg(target_arch = "x86_64")]
-                    // SAFETY: as above.
-                    Isa::Avx512 => unsafe {
-                        x86::quantize_avx512(layout, x, q, scales, corrections);
-                    },
-                    #[cfg(not(target_arch = "x86_64"))]
-                    other => unreachable!("{other} on a machine that has none"),
+        pool.run(m.div_ceil(ROWS), &|block| {
+            let rows = block * ROWS..((block + 1) * ROWS).min(m);
+            // SAFETY: each block of rows belongs to exactly one task.
+            let out = unsafe {
+                Quantized {
+                    words: words.rows(rows.clone()),
+                    scales: scales.rows(rows.clone()),
+                    corrections: corrections.rows(rows.clone()),
                 }
+            };
+            let x = &x[rows.start * layout.k..rows.end * layout.k];
+            match isa {
+                Isa::Scalar => quantize_rows(layout, x, out),
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: an `Isa` is only made on a machine that has it.
+                Isa::Avx2 => unsafe { x86::quantize_avx2(layout, x, out) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: as above.
+                Isa::Avx512 => unsafe { x86::quantize_avx512(layout, x, out) },
+                #[cfg(not(target_arch = "x86_64"))]
+                other => unreachable!("{other} on a machine that has none"),
             }
         });
+    }
+}
+
+/// Where the quantised values of one block of tokens go.
+struct Quantized<'a> {
+    words: &'a mut [i32],
+    scales: &'a mut [f32],
+    corrections: &'a mut [i32],
+}
+
+#[inline(always)]
+fn quantize_rows(layout: &Layout, x: &[f32], out: Quantized<'_>) {
+    let num_groups = layout.num_groups();
+    let num_rows = x.len() / layout.k;
+    for (row, x) in x.chunks_exact(layout.k).enumerate() {
+        for group in 0..num_groups {
+            let mut q = [0i8; GROUP];
+            let (scale, sum) = quantize_group(&x[layout.group(group)], &mut q);
+            out.scales[row * num_groups + group] = scale;
+            out.corrections[row * num_groups + group] = sum.wrapping_mul(-128);
+            for (quad, q) in layout.quads(group).zip(q.chunks_exact(4)) {
+                let word = i32::from_le_bytes([q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8]);
+                out.words[quad * num_rows + row] = word;
+            }
+        }
     }
 }
 
 /// `lockstep_numerics::quantize`'s rule for activations, in loops that vectorise. A NaN among `x` makes
 /// the scale NaN, and with it the outputs.
 #[inline(always)]
-fn quantize_row(
-    layout: &Layout,
-    x: &[f32],
-    q: &mut [i8],
-    scales: &mut [f32],
-    corrections: &mut [i32],
-) {
+fn quantize_group(x: &[f32], q: &mut [i8; GROUP]) -> (f32, i32) {
     // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.
     const ROUND: f32 = 12_582_912.0;
-    for group in 0..layout.num_groups() {
-        let range = layout.group(group);
-        let x = &x[range.clone()];
-        // Absolute values order as their bits do, and integers may be compared in any order.
-        let amax_bits = x
-            .iter()
-            .fold(0, |max: u32, x| max.max(x.to_bits() & 0x7fff_ffff));
-        let scale = f32::from_bits(amax_bits) / 127.0;
-        scales[group] = scale;
-        if scale == 0.0 {
-            continue;
-        }
-        let q = &mut q[range];
-        let mut sum = 0i32;
-        for (q, x) in q.iter_mut().zip(x) {
-            let rounded = (x / scale + ROUND) - ROUND;
-            let clamped = if rounded > 127.0 { 127.0 } else { rounded };
-            let clamped = if clamped < -127.0 { -127.0 } else { clamped };
-            // In range after the clamp, except for NaN: then the scale is NaN and q does not matter.
-            let value = (clamped + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-            *q = value as i8;
-            sum = value.wrapping_add(sum);
-        }
-        corrections[group] = sum.wrapping_mul(-128);
+    // Absolute values order as their bits do, and integers may be compared in any order.
+    let amax_bits = x
+        .iter()
+        .fold(0, |max: u32, x| max.max(x.to_bits() & 0x7fff_ffff));
+    let scale = f32::from_bits(amax_bits) / 127.0;
+    let mut sum = 0i32;
+    if scale == 0.0 {
+        return (scale, sum);
     }
+    for (q, x) in q.iter_mut().zip(x) {
+        let rounded = (x / scale + ROUND) - ROUND;
+        let clamped = if rounded > 127.0 { 127.0 } else { rounded };
+        let clamped = if clamped < -127.0 { -127.0 } else { clamped };
+        // In range after the clamp, except for NaN: then the scale is NaN and q does not matter.
+        let value = (clamped + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+        *q = value as i8;
+        sum = sum.wrapping_add(value);
+    }
+    (scale, sum)
 }
 
 struct Q8Kernel<'a, P: Panel> {
@@ -216,13 +229,12 @@ impl<P: Panel> super::tasks::Kernel for Q8Kernel<'_, P> {
                     .as_ptr()
                     .add((panel + n) * num_groups * PANEL)
             });
-            let x: [*const i8; M] =
-                std::array::from_fn(|m| self.x.q.as_ptr().add((row + m) * self.x.padded_k));
+            let x = self.x.words.as_ptr().add(row * self.x.quads);
             let mut partial = [[[P::splat(0.0); N]; M]; Layout::SHARDS_MAX];
             for (shard, groups) in layout.shards().enumerate() {
                 let mut acc = [[P::splat(0.0); N]; M];
                 for group in groups {
-                    let dots = self.group::<M, N>(row, group, &w, &x);
+                    let dots = self.group::<M, N>(row, group, &w, x);
                     for m in 0..M {
                         let x_scale = P::splat(self.x.scales[(row + m) * num_groups + group]);
                         for n in 0..N {
@@ -252,7 +264,7 @@ impl<P: Panel> Q8Kernel<'_, P> {
         row: usize,
         group: usize,
         w: &[*const u8; N],
-        x: &[*const i8; M],
+        x: *const i32,
     ) -> [[P::I; N]; M] {
         // SAFETY: as in `block`.
         unsafe {
@@ -270,14 +282,12 @@ impl<P: Panel> Q8Kernel<'_, P> {
                 // One token leaves one chain of dependent sums per panel; four chains hide its latency.
                 let mut more = [[zero; N]; 3];
                 while quad + 4 <= quads.end {
-                    let at: [i32; 4] = std::array::from_fn(|u| {
-                        x[0].add((quad + u) * 4).cast::<i32>().read_unaligned()
-                    });
                     for n in 0..N {
-                        dots[0][n] = P::dot4(dots[0][n], w[n].add(quad * 64), at[0]);
-                        for u in 1..4 {
-                            more[u - 1][n] =
-                                P::dot4(more[u - 1][n], w[n].add((quad + u) * 64), at[u]);
+                        let w = w[n].add(quad * 64);
+                        dots[0][n] = P::dot4(dots[0][n], P::load_weights(w), *x.add(quad));
+                        for (u, more) in more.iter_mut().enumerate() {
+                            let w = P::load_weights(w.add((u + 1) * 64));
+                            more[n] = P::dot4(more[n], w, *x.add(quad + u + 1));
                         }
                     }
                     quad += 4;
@@ -288,10 +298,12 @@ impl<P: Panel> Q8Kernel<'_, P> {
                 }
             }
             while quad < quads.end {
+                let w: [P::W; N] = std::array::from_fn(|n| P::load_weights(w[n].add(quad * 64)));
+                let x = x.add(quad * M);
                 for m in 0..M {
-                    let x = x[m].add(quad * 4).cast::<i32>().read_unaligned();
+                    let x = *x.add(m);
                     for n in 0..N {
-                        dots[m][n] = P::dot4(dots[m][n], w[n].add(quad * 64), x);
+                        dots[m][n] = P::dot4(dots[m][n], w[n], x);
                     }
                 }
                 quad += 1;
@@ -321,24 +333,12 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn quantize_avx2(
-        layout: &Layout,
-        x: &[f32],
-        q: &mut [i8],
-        scales: &mut [f32],
-        corrections: &mut [i32],
-    ) {
-        quantize_row(layout, x, q, scales, corrections);
+    pub(super) unsafe fn quantize_avx2(layout: &Layout, x: &[f32], out: Quantized<'_>) {
+        quantize_rows(layout, x, out);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-    pub(super) unsafe fn quantize_avx512(
-        layout: &Layout,
-        x: &[f32],
-        q: &mut [i8],
-        scales: &mut [f32],
-        corrections: &mut [i32],
-    ) {
-        quantize_row(layout, x, q, scales, corrections);
+    pub(super) unsafe fn quantize_avx512(layout: &Layout, x: &[f32], out: Quantized<'_>) {
+        quantize_rows(layout, x, out);
     }
 }

@@ -5,6 +5,9 @@ use super::panel::{PANEL, Panel};
 use crate::Pool;
 use std::ops::Range;
 
+/// Tokens of a block at most.
+pub(super) const ROWS: usize = 8;
+
 /// Tokens and panels of one product.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
@@ -57,7 +60,7 @@ impl Block {
             let pair = panel + 2 <= self.panels.end;
             let mut row = 0;
             while row < self.m {
-                let num_rows = (self.m - row).min(8);
+                let num_rows = (self.m - row).min(ROWS);
                 // SAFETY: passed on; the rows and panels are inside this block.
                 unsafe {
                     match (num_rows, pair) {
@@ -110,17 +113,17 @@ impl<T> Output<T> {
     }
 
     /// # Safety
-    /// No other reference to this row may exist.
-    #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn row<'a>(&self, row: usize) -> &'a mut [T] {
+    /// No other reference to these rows may exist.
+    pub(super) unsafe fn rows<'a>(&self, rows: Range<usize>) -> &'a mut [T] {
         assert!(
-            (row + 1) * self.num_columns <= self.len,
-            "row {row} of {} values",
+            rows.end * self.num_columns <= self.len,
+            "rows {rows:?} of {} values",
             self.len
         );
         // SAFETY: inside the matrix, and exclusive by the contract.
         unsafe {
-            std::slice::from_raw_parts_mut(self.start.add(row * self.num_columns), self.num_columns)
+            let start = self.start.add(rows.start * self.num_columns);
+            std::slice::from_raw_parts_mut(start, rows.len() * self.num_columns)
         }
     }
 }
