@@ -1,5 +1,6 @@
 //! Which instruction set a kernel uses. Every choice gives the same bits, so the choice is only speed.
 
+use lockstep_numerics::lanes::Level;
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,9 +9,9 @@ use std::str::FromStr;
 pub enum Isa {
     /// Plain Rust: the portable path.
     Scalar,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
-    /// AVX-512 F, BW, VL and VNNI.
+    /// AVX-512 F, BW, DQ, VL and VNNI.
     Avx512,
 }
 
@@ -20,16 +21,11 @@ impl Isa {
         let mut found = vec![Isa::Scalar];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            let level = Level::detect();
+            if level >= Level::Avx2 {
                 found.push(Isa::Avx2);
             }
-            if is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512vnni")
-                && is_x86_feature_detected!("fma")
-            {
+            if level >= Level::Avx512 && is_x86_feature_detected!("avx512vnni") {
                 found.push(Isa::Avx512);
             }
         }
@@ -39,6 +35,15 @@ impl Isa {
     /// The fastest instruction set that this machine has.
     pub fn detect() -> Isa {
         Isa::available().into_iter().max().unwrap_or(Isa::Scalar)
+    }
+
+    /// The register width of the float kernels that go with it.
+    pub fn level(self) -> Level {
+        match self {
+            Isa::Scalar => Level::Scalar,
+            Isa::Avx2 => Level::Avx2,
+            Isa::Avx512 => Level::Avx512,
+        }
     }
 
     /// Its name, as flags and reports spell it.

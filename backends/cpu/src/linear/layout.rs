@@ -1,7 +1,7 @@
 //! How a matrix is cut: groups of 128 along the reduction, shards of whole groups, panels of 16 outputs.
 
 use super::panel::{PANEL, Panel};
-use lockstep_numerics::groups::{GROUP, shard_groups};
+use lockstep_numerics::groups::{self, group_range, shard_groups};
 use std::ops::Range;
 
 /// The cut of one matrix of `n` outputs and `k` inputs.
@@ -15,21 +15,22 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) const SHARDS_MAX: usize = 8;
+    pub(super) const SHARDS_MAX: usize = groups::SHARDS_MAX;
 
-    /// # Panics
-    /// If `shards` is not a power of two up to 8.
-    pub(super) fn new(n: usize, k: usize, shards: usize) -> Layout {
-        assert!(
-            shards.is_power_of_two() && shards <= Self::SHARDS_MAX,
-            "{shards} shards: a power of two up to {} was expected",
-            Self::SHARDS_MAX
-        );
+    /// A row-parallel matrix is cut into the shards of its `k`, any other is one shard.
+    pub(super) fn new(n: usize, k: usize, row_parallel: bool) -> Layout {
+        let shards = if row_parallel {
+            (0..groups::shards(k))
+                .map(|shard| shard_groups(k, shard))
+                .collect()
+        } else {
+            std::iter::once(0..groups::groups(k)).collect()
+        };
         Layout {
             n,
             k,
             padded_k: k.next_multiple_of(4),
-            shards: shard_groups(k, shards),
+            shards,
         }
     }
 
@@ -38,7 +39,7 @@ impl Layout {
     }
 
     pub(super) fn num_groups(&self) -> usize {
-        self.k.div_ceil(GROUP)
+        groups::groups(self.k)
     }
 
     pub(super) fn num_shards(&self) -> usize {
@@ -52,7 +53,7 @@ impl Layout {
 
     /// The inputs of a group.
     pub(super) fn group(&self, group: usize) -> Range<usize> {
-        group * GROUP..((group + 1) * GROUP).min(self.k)
+        group_range(self.k, group)
     }
 
     /// The quads of inputs of a group.

@@ -47,6 +47,9 @@ impl FromStr for WeightRule {
     }
 }
 
+/// Fills the `k` weights of one output.
+pub type ReadRow<'a, E> = dyn FnMut(usize, &mut [f32]) -> Result<(), E> + 'a;
+
 /// The packed weights of one matrix (n outputs, k inputs).
 pub struct Linear(Packed);
 
@@ -57,21 +60,19 @@ enum Packed {
 
 impl Linear {
     /// Packs a matrix, row by row: `read_row(row, values)` fills the `k` weights of an output. Values must
-    /// be finite. `shards` is 1, or `shards(k)` of NUMERICS.md for the row-parallel matrices of a layer.
+    /// be finite. `row_parallel` holds for attention output and MLP down: their reduction is cut into
+    /// shards.
     ///
     /// # Errors
     /// Whatever `read_row` returns.
-    ///
-    /// # Panics
-    /// If `shards` is not a power of two up to 8.
     pub fn pack<E>(
         rule: WeightRule,
         n: usize,
         k: usize,
-        shards: usize,
-        read_row: &mut dyn FnMut(usize, &mut [f32]) -> Result<(), E>,
+        row_parallel: bool,
+        read_row: &mut ReadRow<'_, E>,
     ) -> Result<Linear, E> {
-        let layout = Layout::new(n, k, shards);
+        let layout = Layout::new(n, k, row_parallel);
         let mut values = vec![0.0; k];
         match rule {
             WeightRule::F32 => {

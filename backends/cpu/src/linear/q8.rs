@@ -10,6 +10,8 @@ use super::panel::{PANEL, Panel};
 use super::tasks::{Output, ROWS, Shape, for_each_block};
 use crate::{Isa, Pool};
 use lockstep_numerics::groups::GROUP;
+use lockstep_numerics::lanes::{self, Lanes, dispatch_at};
+use lockstep_numerics::quantize::quantize_group;
 use std::cell::RefCell;
 
 /// Packed weights of one matrix.
@@ -121,17 +123,7 @@ impl Activations {
                 }
             };
             let x = &x[rows.start * layout.k..rows.end * layout.k];
-            match isa {
-                Isa::Scalar => quantize_rows(layout, x, out),
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: an `Isa` is only made on a machine that has it.
-                Isa::Avx2 => unsafe { x86::quantize_avx2(layout, x, out) },
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: as above.
-                Isa::Avx512 => unsafe { x86::quantize_avx512(layout, x, out) },
-                #[cfg(not(target_arch = "x86_64"))]
-                other => unreachable!("{other} on a machine that has none"),
-            }
+            dispatch_at(isa.level(), QuantizeRows { layout, x, out });
         });
     }
 }
@@ -143,49 +135,35 @@ struct Quantized<'a> {
     corrections: &'a mut [i32],
 }
 
-#[inline(always)]
-fn quantize_rows(layout: &Layout, x: &[f32], out: Quantized<'_>) {
-    let num_groups = layout.num_groups();
-    let num_rows = x.len() / layout.k;
-    for (row, x) in x.chunks_exact(layout.k).enumerate() {
-        for group in 0..num_groups {
-            let mut q = [0i8; GROUP];
-            let (scale, sum) = quantize_group(&x[layout.group(group)], &mut q);
-            out.scales[row * num_groups + group] = scale;
-            out.corrections[row * num_groups + group] = sum.wrapping_mul(-128);
-            for (quad, q) in layout.quads(group).zip(q.chunks_exact(4)) {
-                let word = i32::from_le_bytes([q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8]);
-                out.words[quad * num_rows + row] = word;
+struct QuantizeRows<'a> {
+    layout: &'a Layout,
+    x: &'a [f32],
+    out: Quantized<'a>,
+}
+
+impl lanes::Kernel for QuantizeRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let QuantizeRows { layout, x, out } = self;
+        let num_groups = layout.num_groups();
+        let num_rows = x.len() / layout.k;
+        for (row, x) in x.chunks_exact(layout.k).enumerate() {
+            for group in 0..num_groups {
+                let mut q = [0i8; GROUP];
+                let x = &x[layout.group(group)];
+                // A NaN or an infinity makes the scale NaN, and with it every output of this row.
+                out.scales[row * num_groups + group] = quantize_group::<L>(x, &mut q[..x.len()]);
+                let sum: i32 = q.iter().map(|&q| i32::from(q)).sum();
+                out.corrections[row * num_groups + group] = -128 * sum;
+                for (quad, q) in layout.quads(group).zip(q.chunks_exact(4)) {
+                    let word = i32::from_le_bytes([q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8]);
+                    out.words[quad * num_rows + row] = word;
+                }
             }
         }
     }
-}
-
-/// `lockstep_numerics::quantize`'s rule for activations, in loops that vectorise. A NaN among `x` makes
-/// the scale NaN, and with it the outputs.
-#[inline(always)]
-fn quantize_group(x: &[f32], q: &mut [i8; GROUP]) -> (f32, i32) {
-    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.
-    const ROUND: f32 = 12_582_912.0;
-    // Absolute values order as their bits do, and integers may be compared in any order.
-    let amax_bits = x
-        .iter()
-        .fold(0, |max: u32, x| max.max(x.to_bits() & 0x7fff_ffff));
-    let scale = f32::from_bits(amax_bits) / 127.0;
-    let mut sum = 0i32;
-    if scale == 0.0 {
-        return (scale, sum);
-    }
-    for (q, x) in q.iter_mut().zip(x) {
-        let rounded = (x / scale + ROUND) - ROUND;
-        let clamped = if rounded > 127.0 { 127.0 } else { rounded };
-        let clamped = if clamped < -127.0 { -127.0 } else { clamped };
-        // In range after the clamp, except for NaN: then the scale is NaN and q does not matter.
-        let value = (clamped + ROUND).to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-        *q = value as i8;
-        sum = sum.wrapping_add(value);
-    }
-    (scale, sum)
 }
 
 struct Q8Kernel<'a, P: Panel> {
@@ -299,11 +277,10 @@ impl<P: Panel> Q8Kernel<'_, P> {
             }
             while quad < quads.end {
                 let w: [P::W; N] = std::array::from_fn(|n| P::load_weights(w[n].add(quad * 64)));
-                let x = x.add(quad * M);
-                for m in 0..M {
-                    let x = *x.add(m);
+                for (m, dots) in dots.iter_mut().enumerate() {
+                    let x = *x.add(quad * M + m);
                     for n in 0..N {
-                        dots[m][n] = P::dot4(dots[m][n], w[n], x);
+                        dots[n] = P::dot4(dots[n], w[n], x);
                     }
                 }
                 quad += 1;
@@ -330,15 +307,5 @@ mod x86 {
     pub(super) unsafe fn avx512(w: &Q8Weights, x: &Activations, y: Output<f32>, block: Block) {
         // SAFETY: passed on from the caller.
         unsafe { block.run(&Q8Kernel::<Avx512Panel>::new(w, x, y)) }
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn quantize_avx2(layout: &Layout, x: &[f32], out: Quantized<'_>) {
-        quantize_rows(layout, x, out);
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-    pub(super) unsafe fn quantize_avx512(layout: &Layout, x: &[f32], out: Quantized<'_>) {
-        quantize_rows(layout, x, out);
     }
 }

@@ -22,18 +22,18 @@ fn values(seed: u64, len: usize) -> Vec<f32> {
         .collect()
 }
 
-fn pack(rule: WeightRule, n: usize, k: usize, shards: usize, w: &[f32]) -> Linear {
-    let packed = Linear::pack::<Infallible>(rule, n, k, shards, &mut |row, out| {
+fn pack(rule: WeightRule, n: usize, k: usize, row_parallel: bool, w: &[f32]) -> Linear {
+    let packed = Linear::pack::<Infallible>(rule, n, k, row_parallel, &mut |row, out| {
         out.copy_from_slice(&w[row * k..(row + 1) * k]);
         Ok(())
     });
     packed.unwrap_or_else(|never| match never {})
 }
 
-fn check(rule: WeightRule, m: usize, n: usize, k: usize, shards: usize, seed: u64) {
+fn check(rule: WeightRule, m: usize, n: usize, k: usize, row_parallel: bool, seed: u64) {
     let x = values(seed, m * k);
     let w = values(seed ^ 0x5555, n * k);
-    let linear = pack(rule, n, k, shards, &w);
+    let linear = pack(rule, n, k, row_parallel, &w);
     let dot = match rule {
         WeightRule::F32 => reference::dot_f32,
         WeightRule::Q8 => reference::dot_q8,
@@ -42,7 +42,7 @@ fn check(rule: WeightRule, m: usize, n: usize, k: usize, shards: usize, seed: u6
         .map(|at| {
             let (row, output) = (at / n, at % n);
             let x = &x[row * k..(row + 1) * k];
-            dot(x, &w[output * k..(output + 1) * k], shards).to_bits()
+            dot(x, &w[output * k..(output + 1) * k], row_parallel).to_bits()
         })
         .collect();
     for isa in Isa::available() {
@@ -52,7 +52,7 @@ fn check(rule: WeightRule, m: usize, n: usize, k: usize, shards: usize, seed: u6
             let got: Vec<u32> = y.iter().map(|y| y.to_bits()).collect();
             assert_eq!(
                 got, expected,
-                "{rule} {isa} ({m}, {n}, {k}), {shards} shards"
+                "{rule} {isa} ({m}, {n}, {k}), row parallel {row_parallel}"
             );
         }
     }
@@ -61,17 +61,17 @@ fn check(rule: WeightRule, m: usize, n: usize, k: usize, shards: usize, seed: u6
 #[test]
 fn shapes_of_real_layers() {
     for rule in [WeightRule::F32, WeightRule::Q8] {
-        check(rule, 1, 48, 576, 4, 1);
-        check(rule, 9, 40, 1536, 4, 2);
-        check(rule, 17, 33, 192, 1, 3);
-        check(rule, 2, 16, 1024, 8, 4);
+        check(rule, 1, 48, 576, true, 1);
+        check(rule, 9, 40, 1536, true, 2);
+        check(rule, 17, 33, 192, false, 3);
+        check(rule, 2, 16, 1024, true, 4);
     }
 }
 
 #[test]
 fn zeros_stay_zeros() {
     for rule in [WeightRule::F32, WeightRule::Q8] {
-        let linear = pack(rule, 20, 130, 1, &vec![0.0; 20 * 130]);
+        let linear = pack(rule, 20, 130, false, &vec![0.0; 20 * 130]);
         for isa in Isa::available() {
             let mut y = vec![f32::NAN; 20];
             linear.forward(isa, &Pool::new(1), &[0.0; 130], 1, &mut y);
@@ -83,7 +83,7 @@ fn zeros_stay_zeros() {
 #[test]
 fn a_nan_among_the_inputs_reaches_the_outputs() {
     for rule in [WeightRule::F32, WeightRule::Q8] {
-        let linear = pack(rule, 20, 130, 1, &values(7, 20 * 130));
+        let linear = pack(rule, 20, 130, false, &values(7, 20 * 130));
         let mut x = values(8, 2 * 130);
         x[130 + 129] = f32::NAN;
         for isa in Isa::available() {
@@ -106,8 +106,7 @@ proptest! {
         q8: bool, m in 1usize..20, n in 1usize..70, k in 1usize..700, seed: u64,
     ) {
         let rule = if q8 { WeightRule::Q8 } else { WeightRule::F32 };
-        let shards = lockstep_numerics::groups::shards(k);
-        check(rule, m, n, k, shards, seed);
-        check(rule, m, n, k, 1, seed);
+        check(rule, m, n, k, true, seed);
+        check(rule, m, n, k, false, seed);
     }
 }
