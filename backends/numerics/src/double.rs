@@ -1,7 +1,7 @@
 //! Elementary functions in float64 for tables that are computed once on the host.
 //!
 //! They must never call libm, whose last bit differs between machines. Measured against it by the
-//! tests: exp and log within 1.1 and 1.1 ulp of float64 on the ranges that rotary uses; sin and
+//! tests: exp and log within 1.1 ulp of float64 on the ranges that rotary uses; sin and
 //! cos, once rounded to float32, within 0.500001 ulp for |x| < 2^30.
 
 use crate::coefficients as c;

@@ -30,7 +30,7 @@ use core::fmt;
 
 use crate::lanes::{Level, dispatch_at};
 use crate::philox::draw_u64;
-use rank::Candidate;
+use rank::{Candidate, TopP};
 
 /// `1.0` in the fixed point of weights.
 pub const ONE: u64 = 1 << 32;
@@ -210,8 +210,8 @@ pub struct Sampler {
     keys: Vec<u64>,
     /// Tokens that may be drawn, by ascending id.
     candidates: Vec<Candidate>,
-    /// The same, being ranked for top-p.
-    ranked: Vec<Candidate>,
+    /// Scratch memory of top-p.
+    top_p: TopP,
 }
 
 impl Default for Sampler {
@@ -234,7 +234,7 @@ impl Sampler {
             terms: Vec::new(),
             keys: Vec::new(),
             candidates: Vec::new(),
-            ranked: Vec::new(),
+            top_p: TopP::new(),
         }
     }
 
@@ -368,7 +368,8 @@ impl Sampler {
         let k = params.top_k as usize;
         self.keys.clear();
         self.terms.clear();
-        if k > 0 && k < row.len() {
+        let selected = k > 0 && k < row.len();
+        if selected {
             rank::top_k(self.level, row, k, &mut self.keys);
             self.keys.sort_unstable_by_key(|&key| rank::token(key));
             self.terms
@@ -386,27 +387,37 @@ impl Sampler {
             },
         );
         self.candidates.clear();
-        for (i, &term) in self.terms.iter().enumerate() {
-            // A scaled term below 1 has weight 0 and can't be drawn.
-            if term >= 1.0 {
-                let key = match self.keys.get(i) {
-                    Some(&key) => key,
-                    None => rank::key(row[i], i as u32),
+        for (c, chunk) in self.terms.chunks(64).enumerate() {
+            // A term below 1 has weight 0 and can't be drawn. Terms aren't negative, so their
+            // encodings have their order, and this maximum is vectorised.
+            let highest = chunk.iter().fold(0, |m, x| Ord::max(m, x.to_bits()));
+            if highest < 1.0f32.to_bits() {
+                continue;
+            }
+            // Written without a branch per term, kept by advancing `len`.
+            let mut held = [Candidate { key: 0, weight: 0 }; 64];
+            let mut len = 0;
+            for (i, &term) in (c * 64..).zip(chunk) {
+                let key = if selected {
+                    self.keys[i]
+                } else {
+                    rank::key(row[i], i as u32)
                 };
                 // Terms are at most 2^32; the signed conversion is the fast one.
-                self.candidates.push(Candidate {
+                held[len] = Candidate {
                     key,
                     weight: term as i64 as u64,
-                });
+                };
+                len += usize::from(term >= 1.0);
             }
+            self.candidates.extend_from_slice(&held[..len]);
         }
     }
 
     /// Steps 6 and 7.
     fn narrow(&mut self, params: &SamplerParams) {
         if params.top_p < 1.0 {
-            let p = fixed_floor(params.top_p);
-            let cut = rank::top_p_cut(&self.candidates, p, &mut self.ranked);
+            let cut = self.top_p.cut(&self.candidates, fixed_floor(params.top_p));
             self.candidates.retain(|c| c.key >= cut);
         }
         if params.min_p > 0.0 {

@@ -100,32 +100,68 @@ fn keep(keys: &mut Vec<u64>, k: usize) -> f32 {
     logit(last)
 }
 
-/// The least key that top-p keeps, `p` in fixed point: a token stays if
-/// `before * 2^32 < p * total`, and the first always does.
-pub fn top_p_cut(candidates: &[Candidate], p: u64, ranked: &mut Vec<Candidate>) -> u64 {
-    let total: u64 = candidates.iter().map(|c| c.weight).sum();
-    let limit = u128::from(p) * u128::from(total);
-    ranked.clear();
-    ranked.extend_from_slice(candidates);
-    let mut rest = &mut ranked[..];
-    let mut before = 0u64;
-    let mut cut = u64::MAX;
-    let mut step = 256;
-    while !rest.is_empty() {
-        if step < rest.len() {
-            rest.select_nth_unstable_by_key(step, |c| Reverse(c.key));
+/// Number of buckets of [`TopP`]: the sign, the exponent and three bits of the mantissa.
+const BUCKETS: usize = 1 << 12;
+
+/// Scratch memory of the top-p cut.
+#[derive(Debug)]
+pub struct TopP {
+    /// Sum of the weights whose keys start with the bucket's number.
+    weights: Vec<u64>,
+    /// The candidates of one bucket.
+    ranked: Vec<Candidate>,
+}
+
+impl TopP {
+    /// Empty scratch memory.
+    pub fn new() -> TopP {
+        TopP {
+            weights: vec![0; BUCKETS],
+            ranked: Vec::new(),
         }
-        let (head, tail) = rest.split_at_mut(Ord::min(step, rest.len()));
-        head.sort_unstable_by_key(|c| Reverse(c.key));
-        for c in head {
-            if cut != u64::MAX && u128::from(before) << 32 >= limit {
-                return cut;
-            }
-            cut = c.key;
-            before += c.weight;
-        }
-        rest = tail;
-        step *= 4;
     }
-    cut
+
+    /// The least key that stays, `p` in fixed point: a token stays if `before * 2^32 < p * total`,
+    /// and the first always does. Hence the last to stay is the first whose weight brings the
+    /// sum to that limit. Linear in the number of candidates, of which there must be one.
+    pub fn cut(&mut self, candidates: &[Candidate], p: u64) -> u64 {
+        let bucket = |c: &Candidate| (c.key >> 52) as usize;
+        self.weights.fill(0);
+        let mut total = 0u64;
+        for c in candidates {
+            self.weights[bucket(c)] += c.weight;
+            total += c.weight;
+        }
+        let limit = u128::from(p) * u128::from(total);
+        let reaches = |sum: u64| u128::from(sum) << 32 >= limit;
+        let mut before = 0u64;
+        let mut last = BUCKETS - 1;
+        while self.weights[last] == 0 || !reaches(before + self.weights[last]) {
+            before += self.weights[last];
+            last -= 1;
+        }
+        self.ranked.clear();
+        self.ranked
+            .extend(candidates.iter().filter(|c| bucket(c) == last));
+        let mut rest = &mut self.ranked[..];
+        while rest.len() > 32 {
+            let middle = rest.len() / 2;
+            rest.select_nth_unstable_by_key(middle, |c| Reverse(c.key));
+            let (head, tail) = rest.split_at_mut(middle);
+            let sum = before + head.iter().map(|c| c.weight).sum::<u64>();
+            if reaches(sum) {
+                rest = head;
+            } else {
+                (rest, before) = (tail, sum);
+            }
+        }
+        rest.sort_unstable_by_key(|c| Reverse(c.key));
+        for c in rest.iter() {
+            before += c.weight;
+            if reaches(before) {
+                return c.key;
+            }
+        }
+        unreachable!("bucket {last} brings the sum to the limit");
+    }
 }

@@ -154,7 +154,7 @@ fn log_and_log1p() {
         ulps(Log1p, least, f32::MAX, STRIDE, f64::ln_1p),
         ulps(Log1p, -0.0, almost, STRIDE, f64::ln_1p),
     ];
-    holds("log1p", 0.88, &measured);
+    holds("log1p", 0.86, &measured);
 }
 
 #[test]
@@ -163,13 +163,13 @@ fn sigmoid_silu_softplus() {
         ulps(Sigmoid, 0.0, 110.0, STRIDE, sigmoid),
         ulps(Sigmoid, -0.0, -87.0, STRIDE, sigmoid),
     ];
-    holds("sigmoid", 2.5, &measured);
+    holds("sigmoid", 2.41, &measured);
     let silu = |x: f64| x * sigmoid(x);
     let measured = [
         ulps(Silu, 0.0, 110.0, STRIDE, silu),
         ulps(Silu, -0.0, -87.0, STRIDE, silu),
     ];
-    holds("silu", 3.25, &measured);
+    holds("silu", 3.22, &measured);
     let tail = ulps(Silu, -87.0, -110.0, 1, silu);
     assert!(
         tail <= 53.0,
@@ -184,7 +184,7 @@ fn sigmoid_silu_softplus() {
 
 #[test]
 fn tanh_gelu_rsqrt() {
-    holds("tanh", 1.4, &[ulps(Tanh, 0.0, 30.0, STRIDE, f64::tanh)]);
+    holds("tanh", 1.33, &[ulps(Tanh, 0.0, 30.0, STRIDE, f64::tanh)]);
     let rsqrt = |x: f64| 1.0 / x.sqrt();
     holds(
         "rsqrt",
@@ -273,7 +273,7 @@ fn exp_and_log_in_float64() {
     }
     println!("float64: exp {exp:.3}, log {log:.3}");
     assert!(
-        exp <= 1.5 && log <= 1.5,
+        exp <= 1.1 && log <= 1.1,
         "exp {exp}, log {log} ulp of float64"
     );
 }
