@@ -1,0 +1,387 @@
+//! `lockstep inspect`: what a model is, and whether it is sound.
+//!
+//! Without `--verify` only headers and small files are read, so that it answers at once for any
+//! size. It must never end with success for a package that has a problem.
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lockstep_package::{Architecture, LayerType, NoProgress, Package, Progress, Report};
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Shows what a model is and checks it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  lockstep inspect                      the model that is part of the program
+  lockstep inspect models/smollm2-135m  a Hugging Face folder
+  lockstep inspect DIR --verify         read every weight, hash every file
+  lockstep inspect DIR --json | jq .contract")]
+pub struct InspectArgs {
+    /// A Hugging Face folder; the embedded model when left out.
+    pub path: Option<PathBuf>,
+    /// Write all of it as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Read every weight and hash every file.
+    #[arg(long)]
+    pub verify: bool,
+    /// List every tensor.
+    #[arg(long)]
+    pub tensors: bool,
+}
+
+/// Runs the command: 0 for a sound package, 1 for one with problems or one that can't be opened.
+pub fn run(args: &InspectArgs) -> ExitCode {
+    let report = match report(args) {
+        Ok(report) => report,
+        Err(message) => {
+            eprintln!("error: {message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).map_err(|error| error.to_string()),
+        false => Ok(text(&report, args.tensors, std::io::stdout().is_terminal())),
+    };
+    match text {
+        // A reader that has seen enough, such as `head`, is no problem of the package.
+        Ok(text) => drop(writeln!(std::io::stdout(), "{}", text.trim_end())),
+        Err(message) => {
+            eprintln!("error: {message}");
+            return ExitCode::FAILURE;
+        }
+    }
+    if report.problems.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn report(args: &InspectArgs) -> Result<Report, String> {
+    let package = match &args.path {
+        Some(path) => Package::open(path, &NoProgress),
+        None => Package::embedded(),
+    };
+    let package = package.map_err(|error| error.to_string())?;
+    let mut report = Report::of(&package).map_err(|error| error.to_string())?;
+    if args.verify {
+        let bar = Bar {
+            bar: RefCell::new(ProgressBar::hidden()),
+        };
+        report
+            .verify(&package, &bar)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(report)
+}
+
+/// A progress bar of bytes on standard error; hidden when that isn't a terminal.
+struct Bar {
+    bar: RefCell<ProgressBar>,
+}
+
+impl Progress for Bar {
+    fn begin(&self, what: &str, total: u64) {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let template = "{msg:16} {wide_bar} {bytes}/{total_bytes} {eta}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(what.to_string());
+        self.bar.replace(bar);
+    }
+
+    fn advance(&self, by: u64) {
+        self.bar.borrow().inc(by);
+    }
+
+    fn end(&self) {
+        self.bar.borrow().finish_and_clear();
+    }
+}
+
+/// Text in columns, with headings in bold on a terminal.
+struct Page {
+    out: String,
+    terminal: bool,
+}
+
+impl Page {
+    fn heading(&mut self, heading: &str) {
+        let (bold, plain) = if self.terminal {
+            ("\x1b[1m", "\x1b[0m")
+        } else {
+            ("", "")
+        };
+        let gap = if self.out.is_empty() { "" } else { "\n" };
+        let _ = writeln!(self.out, "{gap}{bold}{heading}{plain}");
+    }
+
+    fn line(&mut self, name: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.out, "  {name:<18} {value}");
+    }
+}
+
+fn text(report: &Report, tensors: bool, terminal: bool) -> String {
+    let mut page = Page {
+        out: String::new(),
+        terminal,
+    };
+    model(&mut page, report);
+    contract(&mut page, report);
+    files(&mut page, report);
+    if tensors {
+        page.heading("Tensors");
+        for tensor in &report.tensors {
+            let unused = if tensor.used { "" } else { "  unused" };
+            let _ = writeln!(
+                page.out,
+                "  {:<5} {:<16} {}{unused}",
+                tensor.dtype,
+                format!("{:?}", tensor.shape),
+                tensor.name
+            );
+        }
+    }
+    let unused: Vec<&str> = report.unused().map(|tensor| tensor.name.as_str()).collect();
+    if !unused.is_empty() && !tensors {
+        page.heading("Unused tensors");
+        for name in unused.iter().take(8) {
+            let _ = writeln!(page.out, "  {name}");
+        }
+        if unused.len() > 8 {
+            let _ = writeln!(
+                page.out,
+                "  and {} more (--tensors lists them)",
+                unused.len() - 8
+            );
+        }
+    }
+    verdict(&mut page, report);
+    page.out
+}
+
+fn model(page: &mut Page, report: &Report) {
+    let config = &report.config;
+    page.heading(&report.name);
+    let architecture = match config.architecture {
+        Architecture::Llama => "Llama",
+        Architecture::Qwen3 => "Qwen3",
+        Architecture::Qwen3_5 => "Qwen3.5",
+    };
+    page.line("architecture", architecture);
+    page.line("parameters", thousands(report.parameters));
+    let is_full = |layer: &&LayerType| **layer == LayerType::FullAttention;
+    let full = config.layer_types.iter().filter(is_full).count();
+    let layers = match config.num_layers - full {
+        0 => format!("{full}"),
+        linear => format!(
+            "{} ({linear} gated delta net, {full} full attention)",
+            config.num_layers
+        ),
+    };
+    page.line("layers", layers);
+    page.line(
+        "hidden, MLP",
+        format!("{}, {}", config.hidden_size, config.intermediate_size),
+    );
+    page.line(
+        "heads",
+        format!(
+            "{} query, {} key and value, {} dimensions each",
+            config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        ),
+    );
+    page.line(
+        "context",
+        format!("{} tokens", thousands(report.contract.max_len as u64)),
+    );
+    let tied = if config.tie_word_embeddings {
+        "tied embeddings"
+    } else {
+        "own output head"
+    };
+    page.line(
+        "vocabulary",
+        format!("{}, {tied}", thousands(config.vocab_size as u64)),
+    );
+    for (dtype, figures) in &report.dtypes {
+        let size = bytes(figures.bytes);
+        page.line(
+            "weights",
+            format!("{} tensors of {dtype}, {size}", figures.tensors),
+        );
+    }
+    match &report.tokenizer {
+        Some(tokenizer) => page.line(
+            "tokenizer",
+            format!(
+                "{} tokens, {} added by hand, {} of them never shown",
+                thousands(tokenizer.vocab_size as u64),
+                tokenizer.added_tokens,
+                tokenizer.special_tokens
+            ),
+        ),
+        None => page.line("tokenizer", "none: it can be computed with, not served"),
+    }
+    match &report.template {
+        Some(template) => {
+            page.line(
+                "chat template",
+                format!("{} ({})", template.file, template.names.join(", ")),
+            );
+            page.line("", format!("sha256 {}", template.sha256));
+        }
+        None => page.line("chat template", "none: plain completions only"),
+    }
+}
+
+fn contract(page: &mut Page, report: &Report) {
+    let contract = &report.contract;
+    page.heading("Contract");
+    let ends: Vec<String> = contract.end_tokens.iter().map(u32::to_string).collect();
+    page.line(
+        "ends at tokens",
+        if ends.is_empty() {
+            "none".to_string()
+        } else {
+            ends.join(", ")
+        },
+    );
+    let sampling = &contract.sampling;
+    let defaults = match sampling.temperature {
+        0.0 => "greedy".to_string(),
+        temperature => format!(
+            "temperature {temperature}, top_p {}, top_k {}, min_p {}",
+            sampling.top_p, sampling.top_k, sampling.min_p
+        ),
+    };
+    page.line("samples", defaults);
+    let tags = contract
+        .tag_format
+        .map_or("none known".to_string(), |format| format!("{format:?}"));
+    page.line("tool calls", tags);
+    page.line(
+        "reasons",
+        if contract.reasoning.is_some() {
+            "yes"
+        } else {
+            "no"
+        },
+    );
+}
+
+fn files(page: &mut Page, report: &Report) {
+    page.heading("Files");
+    for file in &report.files {
+        page.line(&bytes(file.size), &file.name);
+        if let Some(hashes) = &file.hashes {
+            page.line("", format!("sha256   {}", hashes.sha256));
+            page.line("", format!("git blob {}", hashes.git_blob));
+        }
+    }
+}
+
+fn verdict(page: &mut Page, report: &Report) {
+    page.heading("Verdict");
+    for problem in &report.problems {
+        let _ = writeln!(page.out, "  problem: {problem}");
+    }
+    let verdict = match (report.problems.len(), report.verified) {
+        (0, true) => "sound: every tensor is there, every value was read, every file was hashed",
+        (0, false) => "no problem seen; values were not read (--verify reads them)",
+        _ => "not sound",
+    };
+    let _ = writeln!(page.out, "  {verdict}");
+}
+
+/// A number with its thousands apart.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A size in the unit that reads best.
+fn bytes(size: u64) -> String {
+    match size {
+        0..10_000 => format!("{size} B"),
+        10_000..10_000_000 => format!("{:.1} kB", size as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} MB", size as f64 / 1e6),
+        _ => format!("{:.1} GB", size as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(package: &Package) -> Report {
+        Report::of(package).expect("readable")
+    }
+
+    #[test]
+    fn the_embedded_model_reads_well() {
+        let package = Package::embedded().expect("it is part of the program");
+        let text = text(&of(&package), false, false);
+        for line in [
+            "  architecture       Qwen3.5\n",
+            "  parameters         4,055,920\n",
+            "  layers             8 (6 gated delta net, 2 full attention)\n",
+            "  vocabulary         2,048, tied embeddings\n",
+            "  samples            greedy\n",
+            "  tool calls         Glm\n",
+            "  and 7 more (--tensors lists them)\n",
+            "  no problem seen; values were not read (--verify reads them)\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(!text.contains('\x1b'), "no colours where nobody looks");
+    }
+
+    #[test]
+    fn problems_make_it_unsound() {
+        let package = Package::embedded().expect("it is part of the program");
+        let mut report = of(&package);
+        report.problems.push("tensor x is gone".to_string());
+        let text = text(&report, true, false);
+        assert!(
+            text.contains("  problem: tensor x is gone\n  not sound\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  BF16  [192]            mtp.norm.weight  unused\n"),
+            "{text}"
+        );
+        let missing = InspectArgs {
+            path: Some(PathBuf::from("/nowhere/at/all")),
+            json: false,
+            verify: false,
+            tensors: false,
+        };
+        assert!(super::report(&missing).is_err_and(|error| error.contains("/nowhere/at/all")));
+        assert_eq!(run(&missing), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn figures_are_readable() {
+        assert_eq!(
+            [0, 999, 1000, 4_055_920].map(thousands),
+            ["0", "999", "1,000", "4,055,920"]
+        );
+        assert_eq!(
+            [90, 91_007, 538_090_448].map(bytes),
+            ["90 B", "91.0 kB", "538.1 MB"]
+        );
+    }
+}
