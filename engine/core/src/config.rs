@@ -1,0 +1,132 @@
+//! What an engine is told when it is made, and what it tells about itself.
+
+use core::fmt;
+use lockstep_step::BackendLimits;
+
+/// Limits of the engine's own; the backend's limits hold beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Sequences that run at once, at least 1. With recurrent state it is also half of the rows.
+    pub max_num_seqs: u32,
+    /// Query tokens of a step, at least 1.
+    pub max_num_batched_tokens: u32,
+    /// Sequences that may wait.
+    pub max_waiting_requests: u32,
+    /// Tokens of waiting sequences, all together.
+    pub max_waiting_tokens: u64,
+    /// Query tokens of one sequence in a step, drafts aside, at least 1.
+    pub chunk_tokens_max: u32,
+    /// Whether each plan is held against all plans before it, too.
+    pub checked: bool,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig {
+            max_num_seqs: 64,
+            max_num_batched_tokens: 2048,
+            max_waiting_requests: 256,
+            max_waiting_tokens: 1 << 20,
+            chunk_tokens_max: 512,
+            checked: false,
+        }
+    }
+}
+
+/// Why no engine can be made of this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// This limit is 0.
+    Zero(
+        /// The field.
+        &'static str,
+    ),
+    /// A model with recurrent state needs two rows to run at all: one to read and one to write.
+    TooFewRows {
+        /// Rows there are.
+        num_rows: u32,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Zero(field) => write!(f, "{field} is 0, at least 1 is needed"),
+            ConfigError::TooFewRows { num_rows } => {
+                write!(f, "num_rows is {num_rows}, at least 2 are needed")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl EngineConfig {
+    pub(crate) fn check(&self, limits: &BackendLimits) -> Result<(), ConfigError> {
+        let fields = [
+            ("max_num_seqs", self.max_num_seqs),
+            ("max_num_batched_tokens", self.max_num_batched_tokens),
+            ("chunk_tokens_max", self.chunk_tokens_max),
+            ("max_waiting_requests", self.max_waiting_requests),
+            ("num_blocks", limits.num_blocks),
+            ("query_tokens_max", limits.query_tokens_max),
+            ("seq_len_max", limits.seq_len_max),
+            ("vocab_size", limits.vocab_size),
+        ];
+        if let Some((field, _)) = fields.into_iter().find(|(_, value)| *value == 0) {
+            return Err(ConfigError::Zero(field));
+        }
+        match limits.num_rows {
+            1 => Err(ConfigError::TooFewRows { num_rows: 1 }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the engine is doing. Totals only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Sequences that run.
+    pub num_running: usize,
+    /// Sequences that wait.
+    pub num_waiting: usize,
+    /// Tokens of waiting sequences.
+    pub num_waiting_tokens: u64,
+    /// Microseconds since the longest waiting sequence came, as of the last verb that was told the time.
+    pub oldest_waiting_us: u64,
+    /// Free blocks.
+    pub num_blocks_free: usize,
+    /// All blocks.
+    pub num_blocks: usize,
+    /// Free rows.
+    pub num_rows_free: usize,
+    /// All rows.
+    pub num_rows: usize,
+    /// Totals since the engine was made.
+    pub totals: Totals,
+}
+
+/// Counted since the engine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Sequences taken.
+    pub num_submitted: u64,
+    /// Sequences that ended, whatever the reason.
+    pub num_finished: u64,
+    /// Times that a sequence lost its blocks.
+    pub num_preemptions: u64,
+    /// Steps planned.
+    pub num_steps: u64,
+    /// Query tokens of these.
+    pub num_query_tokens: u64,
+    /// Prompt tokens of sequences taken.
+    pub num_prompt_tokens: u64,
+    /// Tokens committed.
+    pub num_output_tokens: u64,
+    /// Drafts planned.
+    pub num_drafts: u64,
+    /// Drafts accepted.
+    pub num_drafts_accepted: u64,
+    /// Control tokens dropped from the text.
+    pub num_dropped_special: u64,
+}

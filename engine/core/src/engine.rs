@@ -1,0 +1,287 @@
+//! The engine: five verbs over sequences. `submit` and `abort` come from clients; `plan`, `fill_masks` and
+//! `commit` are one step. It has no clock, no thread, no file and no randomness of its own: what it says is
+//! a function of the calls it got, and what a sequence says is a function of its request alone.
+
+mod commit;
+mod masks;
+mod plan;
+
+use crate::in_flight::InFlight;
+use crate::output::Ending;
+use crate::scheduler::Scheduler;
+use crate::sequence::Sequence;
+use crate::{
+    ConfigError, Drafter, EngineConfig, EngineFault, Event, EventKind, Finish, Finished, QueueKind,
+    Refusal, Request, RequestError, Stats, Time, Totals, Usage, Vocabulary,
+};
+use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
+use lockstep_step::{
+    BLOCK_LEN, BackendLimits, Ledger, MaskSet, SeqId, StepId, StepOutput, StepPlan,
+};
+
+/// A continuous batch over one backend.
+pub struct Engine {
+    config: EngineConfig,
+    limits: BackendLimits,
+    vocabulary: Arc<Vocabulary>,
+    scheduler: Scheduler,
+    in_flight: InFlight,
+    /// Every plan so far, as far as the rules need it; only where plans are checked in full.
+    ledger: Option<Ledger>,
+    events: Vec<Event>,
+    totals: Totals,
+    now: Time,
+    fault: Option<EngineFault>,
+}
+
+impl Engine {
+    /// An engine with nothing to do.
+    ///
+    /// # Errors
+    /// If a limit is 0, or a model with recurrent state has a single row.
+    pub fn new(
+        config: EngineConfig,
+        limits: BackendLimits,
+        vocabulary: Arc<Vocabulary>,
+    ) -> Result<Engine, ConfigError> {
+        config.check(&limits)?;
+        Ok(Engine {
+            config,
+            limits,
+            vocabulary,
+            scheduler: Scheduler::new(limits.num_blocks, limits.num_rows),
+            in_flight: InFlight::default(),
+            ledger: config.checked.then(Ledger::new),
+            events: Vec::new(),
+            totals: Totals::default(),
+            now: Time::default(),
+            fault: None,
+        })
+    }
+
+    /// The longest sequence that this engine can hold, prompt and output together: what the model can,
+    /// and what fits into all blocks.
+    pub fn seq_len_max(&self) -> u32 {
+        let in_blocks = self.limits.num_blocks.saturating_mul(BLOCK_LEN);
+        self.limits.seq_len_max.min(in_blocks)
+    }
+
+    /// Takes a request, to be scheduled after those before it.
+    ///
+    /// # Errors
+    /// If the request can't be served, or too much is waiting.
+    pub fn submit(&mut self, now: Time, request: Request) -> Result<SeqId, Refusal> {
+        self.now = self.now.max(now);
+        let len_max = self.seq_len_max();
+        request.check(self.limits.vocab_size, len_max)?;
+        let num_tokens = request.prompt.len() as u64;
+        self.check_queue(num_tokens)?;
+        let id = SeqId(self.totals.num_submitted);
+        self.totals.num_submitted += 1;
+        self.totals.num_prompt_tokens += num_tokens;
+        let seq = Sequence::new(request, len_max as usize, self.now);
+        self.scheduler.push(id, seq);
+        Ok(id)
+    }
+
+    fn check_queue(&self, num_tokens: u64) -> Result<(), Refusal> {
+        let full = |kind, now, limit| Err(Refusal::QueueFull { kind, now, limit });
+        let (waiting, requests_max) = (
+            self.scheduler.num_waiting() as u64,
+            u64::from(self.config.max_waiting_requests),
+        );
+        if waiting >= requests_max {
+            return full(QueueKind::Requests, waiting, requests_max);
+        }
+        let (tokens, tokens_max) = (
+            self.scheduler.num_waiting_tokens(),
+            self.config.max_waiting_tokens,
+        );
+        if tokens + num_tokens > tokens_max {
+            return full(QueueKind::Tokens, tokens, tokens_max);
+        }
+        Ok(())
+    }
+
+    /// Ends a sequence. Its blocks are free at once, or with the commit of the step that names them.
+    /// False if there is no such sequence, or no longer.
+    pub fn abort(&mut self, seq: SeqId) -> bool {
+        let exists = self.scheduler.seqs.contains_key(&seq);
+        let ending = Ending {
+            finish: Finish::Aborted,
+            dropped_call: None,
+        };
+        let ended = self.end(seq, ending);
+        self.note(ended);
+        exists
+    }
+
+    /// Plans the next step. None if there is nothing to do, if a step is still running, or after a
+    /// [`fault`](Self::fault).
+    pub fn plan(&mut self, now: Time) -> Option<StepPlan> {
+        self.now = self.now.max(now);
+        if self.fault.is_some() || self.in_flight.is_full() {
+            return None;
+        }
+        // Bounded: a plan that is refused ends a sequence.
+        for _ in 0..=self.scheduler.seqs.len() {
+            match self.try_plan() {
+                Ok(plan::Attempt::Planned(plan)) => return Some(plan),
+                Ok(plan::Attempt::NothingToDo) => return None,
+                Ok(plan::Attempt::Refused) => {}
+                Err(fault) => {
+                    self.note(Err(fault));
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Fills the masks of a plan while its forward pass runs. Each matcher is left where it was.
+    pub fn fill_masks(&mut self, plan: &StepPlan) -> MaskSet {
+        self.fill_masks_of(plan)
+    }
+
+    /// Takes the answer to a plan: the only place where a sequence grows.
+    ///
+    /// # Errors
+    /// If the answer doesn't fit the plan, or an invariant of the engine is broken: stop the engine.
+    pub fn commit(&mut self, now: Time, output: StepOutput) -> Result<(), EngineFault> {
+        self.now = self.now.max(now);
+        if self.fault.is_none() {
+            let committed = self.commit_step(output);
+            self.note(committed);
+        }
+        self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// The backend failed: each sequence of the step ends with this error. A step that isn't in flight
+    /// is nobody's.
+    pub fn fail_step(&mut self, now: Time, step: StepId, error: String) {
+        self.now = self.now.max(now);
+        let failed = self.fail_running_step(step, error);
+        self.note(failed);
+    }
+
+    /// What happened since the last call, in order.
+    pub fn poll_events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.events)
+    }
+
+    /// Whether a sequence waits or runs, or a step is in flight.
+    pub fn has_work(&self) -> bool {
+        !self.scheduler.seqs.is_empty() || !self.in_flight.is_empty()
+    }
+
+    /// The first broken invariant, if there is one: stop the engine.
+    pub fn fault(&self) -> Option<&EngineFault> {
+        self.fault.as_ref()
+    }
+
+    /// What the engine is doing.
+    pub fn stats(&self) -> Stats {
+        let oldest = self.scheduler.oldest_waiting();
+        Stats {
+            num_running: self.scheduler.num_running(),
+            num_waiting: self.scheduler.num_waiting(),
+            num_waiting_tokens: self.scheduler.num_waiting_tokens(),
+            oldest_waiting_us: oldest.map_or(0, |arrived| self.now.since(arrived)),
+            num_blocks_free: self.scheduler.blocks.num_free(),
+            num_blocks: self.limits.num_blocks as usize,
+            num_rows_free: self.scheduler.rows.num_free(),
+            num_rows: self.limits.num_rows as usize,
+            totals: self.totals,
+        }
+    }
+
+    /// Lets a drafter propose for a sequence. False if there is no such sequence, or no longer.
+    pub fn set_drafter(&mut self, seq: SeqId, drafter: Drafter) -> bool {
+        let found = self.scheduler.seqs.get_mut(&seq);
+        found.map(|seq| seq.drafter = drafter).is_some()
+    }
+
+    /// Counts everything anew: each block and row has exactly the owners and leases that sequences and
+    /// running steps account for. Slow; for tests.
+    ///
+    /// # Errors
+    /// The first number that doesn't add up.
+    pub fn check_invariants(&self) -> Result<(), EngineFault> {
+        self.scheduler.check_lists()?;
+        let idle = !self.has_work();
+        let (mut blocks, mut rows) = (BTreeMap::new(), BTreeMap::new());
+        for seq in self.scheduler.seqs.values() {
+            for block in &seq.block_table {
+                blocks.entry(block.0).or_insert((0u32, 0u32)).0 += 1;
+            }
+            for row in seq.row.iter() {
+                rows.entry(row.0).or_insert((0u32, 0u32)).0 += 1;
+            }
+        }
+        for part in self.in_flight.parts() {
+            for block in &part.blocks {
+                blocks.entry(block.0).or_insert((0, 0)).1 += 1;
+            }
+            for row in part.read.iter().chain(&part.writes) {
+                rows.entry(row.0).or_insert((0, 0)).1 += 1;
+            }
+            for row in &part.writes {
+                rows.entry(row.0).or_insert((0, 0)).0 += 1;
+            }
+        }
+        let pools = [
+            (self.scheduler.blocks.pool(), blocks),
+            (self.scheduler.rows.pool(), rows),
+        ];
+        for (pool, counted) in pools {
+            pool.check(idle)?;
+            for (id, owners, leases) in pool.held() {
+                let held = counted.get(&id).copied().unwrap_or((0, 0));
+                if held != (owners, leases) || pool.is_free(id) != (held == (0, 0)) {
+                    return Err(pool.misuse(id, "account for"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits an event of a sequence.
+    fn emit(&mut self, seq: SeqId, at: u32, kind: EventKind) {
+        if let EventKind::DroppedSpecial { .. } = kind {
+            self.totals.num_dropped_special += 1;
+        }
+        self.events.push(Event { seq, at, kind });
+    }
+
+    /// Ends a sequence, if there still is one: releases what it owns and emits its last event.
+    fn end(&mut self, id: SeqId, ending: Ending) -> Result<(), EngineFault> {
+        let Some(seq) = self.scheduler.remove(id)? else {
+            return Ok(());
+        };
+        self.totals.num_finished += 1;
+        let usage = Usage {
+            prompt_tokens: seq.num_prompt_tokens as u32,
+            completion_tokens: seq.output.num_tokens(),
+            reasoning_tokens: seq.output.num_reasoning_tokens(),
+            cached_tokens: 0,
+        };
+        let finished = Finished {
+            finish: ending.finish,
+            usage,
+            dropped_call: ending.dropped_call,
+        };
+        self.emit(id, usage.completion_tokens, EventKind::Finished(finished));
+        Ok(())
+    }
+
+    fn end_with(&mut self, id: SeqId, error: RequestError) -> Result<(), EngineFault> {
+        self.end(id, error.into())
+    }
+
+    /// Keeps the first fault.
+    fn note(&mut self, result: Result<(), EngineFault>) {
+        if let Err(fault) = result {
+            self.fault.get_or_insert(fault);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The second half of a step: verifies drafts, lets sequences grow by exactly what was accepted, and ends
+//! the step's leases. This is the only place that moves a sequence's counters forward.
+
+use super::Engine;
+use crate::in_flight::{RunningSeq, RunningStep};
+use crate::output::Ending;
+use crate::sequence::num_blocks_for;
+use crate::verify::verify;
+use crate::{EngineFault, RequestError};
+use alloc::{format, string::String, string::ToString, vec::Vec};
+use lockstep_step::{Draw, RowId, SeqError, SeqId, StepId, StepOutput, TokenId};
+
+impl Engine {
+    pub(super) fn commit_step(&mut self, output: StepOutput) -> Result<(), EngineFault> {
+        let oldest = self.in_flight.oldest().map(|running| running.step);
+        let Some(running) = self.in_flight.pop(output.step) else {
+            return Err(EngineFault::UnknownStep {
+                step: output.step,
+                in_flight: oldest,
+            });
+        };
+        check_shape(&running, &output)?;
+        for (part, answer) in running.seqs.iter().zip(output.seqs) {
+            let kept = self.commit_seq(running.step, part, answer.draws)?;
+            self.end_leases(part, kept)?;
+        }
+        self.check_conservation()
+    }
+
+    pub(super) fn fail_running_step(
+        &mut self,
+        step: StepId,
+        error: String,
+    ) -> Result<(), EngineFault> {
+        let Some(running) = self.in_flight.pop(step) else {
+            return Ok(());
+        };
+        for part in &running.seqs {
+            self.end_with(part.seq, RequestError::Engine(error.clone()))?;
+            self.end_leases(part, None)?;
+        }
+        self.check_conservation()
+    }
+
+    /// Lets a sequence grow. Returns the written row that it keeps.
+    fn commit_seq(
+        &mut self,
+        step: StepId,
+        part: &RunningSeq,
+        draws: Result<Vec<Draw>, SeqError>,
+    ) -> Result<Option<RowId>, EngineFault> {
+        // It was aborted while the step ran: what was drawn after that is nobody's.
+        if !self.scheduler.seqs.contains_key(&part.seq) {
+            return Ok(None);
+        }
+        let error = part.failed.clone();
+        let draws = match (error, draws) {
+            (Some(error), _) => return self.end_with(part.seq, error).map(|()| None),
+            (None, Err(error)) => {
+                let error = RequestError::Seq(error);
+                return self.end_with(part.seq, error).map(|()| None);
+            }
+            (None, Ok(draws)) => draws,
+        };
+        let tokens: Vec<TokenId> = draws.iter().map(|draw| draw.token).collect();
+        let verdict = verify(&part.drafts, &tokens);
+        if tokens.len() > part.num_scored || verdict.is_some() != (part.num_scored > 0) {
+            return Err(EngineFault::OutputShape {
+                step,
+                seq: Some(part.seq),
+                detail: format!("{} draws for {} positions", tokens.len(), part.num_scored),
+            });
+        }
+        let num_accepted = verdict.map_or(0, |verdict| verdict.num_accepted);
+        let num_new = verdict.map_or(0, |verdict| verdict.num_accepted + 1);
+        for (idx, draw) in draws.into_iter().take(num_new).enumerate() {
+            self.totals.num_drafts_accepted += u64::from(idx < num_accepted);
+            if let Some(ending) = self.push_token(part.seq, draw) {
+                // What was drawn after the end is void, drafts included.
+                return self.end(part.seq, ending).map(|()| None);
+            }
+        }
+        self.advance(part, num_accepted)
+    }
+
+    /// Takes one token: the matcher, then the output. Some if the sequence ends with it.
+    fn push_token(&mut self, id: SeqId, draw: Draw) -> Option<Ending> {
+        let seq = self.scheduler.seqs.get_mut(&id)?;
+        let token = draw.token;
+        if let Some(matcher) = &mut seq.matcher
+            && !seq.output.is_end(token)
+            && let Err(error) = matcher.consume(token)
+        {
+            return Some(RequestError::Matcher(error.to_string()).into());
+        }
+        seq.token_ids.push(token);
+        self.totals.num_output_tokens += 1;
+        let mut kinds = Vec::new();
+        let ending = seq.output.push(draw, &self.vocabulary, &mut kinds);
+        let at = seq.output.num_tokens();
+        for kind in kinds {
+            self.emit(id, at, kind);
+        }
+        ending
+    }
+
+    /// Moves length, row and blocks forward by the committed tokens and the accepted drafts; whatever
+    /// was computed beyond them is given up.
+    fn advance(
+        &mut self,
+        part: &RunningSeq,
+        num_accepted: usize,
+    ) -> Result<Option<RowId>, EngineFault> {
+        let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) else {
+            return Ok(None);
+        };
+        seq.num_computed_tokens += part.num_committed + num_accepted;
+        let kept = part.writes.get(num_accepted).copied();
+        if let Some(row) = core::mem::replace(&mut seq.row, kept) {
+            self.scheduler.rows.release(row)?;
+        }
+        let num_blocks = num_blocks_for(seq.token_ids.len());
+        self.scheduler
+            .blocks
+            .truncate(&mut seq.block_table, num_blocks)?;
+        if seq.num_computed_tokens >= seq.token_ids.len() {
+            return Err(EngineFault::Sequence {
+                seq: part.seq,
+                detail: format!(
+                    "{} of {} tokens are computed: none is left",
+                    seq.num_computed_tokens,
+                    seq.token_ids.len()
+                ),
+            });
+        }
+        Ok(kept)
+    }
+
+    /// Ends what a part of a step held. Rows that nobody keeps are given up.
+    fn end_leases(&mut self, part: &RunningSeq, kept: Option<RowId>) -> Result<(), EngineFault> {
+        self.scheduler.blocks.end_lease(&part.blocks)?;
+        for &row in part.read.iter().chain(&part.writes) {
+            self.scheduler.rows.end_lease(row)?;
+        }
+        for &row in part.writes.iter().filter(|&&row| Some(row) != kept) {
+            self.scheduler.rows.release(row)?;
+        }
+        Ok(())
+    }
+
+    /// Free and held ones are all there are, and an idle engine holds nothing.
+    fn check_conservation(&self) -> Result<(), EngineFault> {
+        let idle = !self.has_work();
+        self.scheduler.blocks.pool().check(idle)?;
+        self.scheduler.rows.pool().check(idle)
+    }
+}
+
+/// An output names the sequences of its plan, in its order.
+fn check_shape(running: &RunningStep, output: &StepOutput) -> Result<(), EngineFault> {
+    let planned = running.seqs.iter().map(|part| part.seq);
+    let answered = output.seqs.iter().map(|answer| answer.seq);
+    if planned.eq(answered) {
+        return Ok(());
+    }
+    Err(EngineFault::OutputShape {
+        step: running.step,
+        seq: None,
+        detail: format!(
+            "{} sequences were planned and {} answered, or others",
+            running.seqs.len(),
+            output.seqs.len()
+        ),
+    })
+}

@@ -1,0 +1,136 @@
+//! From a choice of sequences to a plan: writes down every block and row by id, checks the rules, and
+//! leases what the plan names. No counter of a sequence moves here.
+
+use super::Engine;
+use crate::in_flight::{RunningSeq, RunningStep};
+use crate::scheduler::{Budget, Part};
+use crate::sequence::num_blocks_for;
+use crate::{EngineFault, EventKind, RequestError};
+use alloc::vec::Vec;
+use lockstep_step::{
+    MaskRow, Pos, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepId, StepPlan,
+    check_plan,
+};
+
+/// How planning a step went.
+pub(super) enum Attempt {
+    Planned(StepPlan),
+    NothingToDo,
+    /// The rules refused the plan; the sequence at fault has ended.
+    Refused,
+}
+
+impl Engine {
+    pub(super) fn try_plan(&mut self) -> Result<Attempt, EngineFault> {
+        let query_tokens_max = self.limits.query_tokens_max;
+        let num_tokens = self.config.max_num_batched_tokens.min(query_tokens_max);
+        let choice = self.scheduler.choose(Budget {
+            num_tokens: num_tokens as usize,
+            chunk_tokens: self.config.chunk_tokens_max as usize,
+            num_seqs: self.config.max_num_seqs as usize,
+        })?;
+        for &id in &choice.preempted {
+            self.totals.num_preemptions += 1;
+            let at = self.scheduler.seqs[&id].output.num_tokens();
+            self.emit(id, at, EventKind::Preempted);
+        }
+        if choice.parts.is_empty() {
+            return Ok(Attempt::NothingToDo);
+        }
+        let plan = self.write(&choice.parts);
+        let checked = match &mut self.ledger {
+            Some(ledger) => ledger.admit(&plan, &self.limits),
+            None => check_plan(&plan, &self.limits),
+        };
+        if let Err(error) = checked {
+            for row in choice.parts.iter().flat_map(|part| &part.writes) {
+                self.scheduler.rows.release(*row)?;
+            }
+            self.end_with(error.seq, RequestError::PlanRefused(error))?;
+            return Ok(Attempt::Refused);
+        }
+        self.launch(&plan, choice.parts)?;
+        Ok(Attempt::Planned(plan))
+    }
+
+    /// Writes a plan of these parts.
+    fn write(&self, parts: &[Part]) -> StepPlan {
+        let mut num_mask_rows = 0;
+        let mut seqs = Vec::with_capacity(parts.len());
+        for part in parts {
+            let seq = &self.scheduler.seqs[&part.seq];
+            let start = seq.num_computed_tokens;
+            let committed = &seq.token_ids[start..start + part.num_committed];
+            let tokens = committed.iter().chain(&part.drafts);
+            let query: Vec<QueryToken> = tokens.map(|&token| QueryToken::Known(token)).collect();
+            let first_write = part.num_committed as u32 - 1;
+            let writes = (first_write..).zip(&part.writes);
+            let is_scored = start + part.num_committed == seq.token_ids.len();
+            let is_constrained = seq.is_constrained();
+            let mut scored = Vec::new();
+            for query_idx in first_write..query.len() as u32 {
+                if is_scored {
+                    let mask = is_constrained.then_some(MaskRow(num_mask_rows));
+                    num_mask_rows += u32::from(is_constrained);
+                    scored.push(ScoredPosition { query_idx, mask });
+                }
+            }
+            let num_blocks = num_blocks_for(start + query.len());
+            seqs.push(SeqPlan {
+                seq: part.seq,
+                start: Pos(start as u32),
+                query,
+                num_drafts: part.drafts.len() as u32,
+                block_table: seq.block_table[..num_blocks].to_vec(),
+                rows: RowPlan {
+                    read: seq.row,
+                    writes: writes
+                        .map(|(query_idx, &row)| RowWrite { query_idx, row })
+                        .collect(),
+                },
+                counts: if is_scored { seq.counts() } else { Vec::new() },
+                scored,
+                sampling: seq.sampling.clone(),
+            });
+        }
+        StepPlan {
+            step: StepId(self.totals.num_steps),
+            seqs,
+            num_mask_rows,
+        }
+    }
+
+    /// Notes that a plan runs: what it names is leased until its commit.
+    fn launch(&mut self, plan: &StepPlan, parts: Vec<Part>) -> Result<(), EngineFault> {
+        self.totals.num_steps += 1;
+        self.totals.num_query_tokens += plan.num_query_tokens() as u64;
+        let mut seqs = Vec::with_capacity(parts.len());
+        for (planned, part) in plan.seqs.iter().zip(parts) {
+            self.totals.num_drafts += part.drafts.len() as u64;
+            self.scheduler.blocks.lease(&planned.block_table)?;
+            for &row in planned.rows.read.iter().chain(&part.writes) {
+                self.scheduler.rows.lease(row)?;
+            }
+            seqs.push(RunningSeq {
+                seq: part.seq,
+                num_committed: part.num_committed,
+                drafts: part.drafts,
+                num_scored: planned.scored.len(),
+                blocks: planned.block_table.clone(),
+                read: planned.rows.read,
+                writes: part.writes,
+                failed: None,
+            });
+            let seq = self.scheduler.seqs.get_mut(&part.seq);
+            let is_first = seq.is_some_and(|seq| !core::mem::replace(&mut seq.was_scheduled, true));
+            if is_first {
+                self.emit(part.seq, 0, EventKind::Scheduled);
+            }
+        }
+        self.in_flight.push(RunningStep {
+            step: plan.step,
+            seqs,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! What a step that runs still holds: its drafts, the blocks and rows it names, and how far it computes.
+//! One entry is one synchronous step. Overlapped scheduling is the same with two, never a second loop.
+
+use crate::RequestError;
+use alloc::{collections::VecDeque, vec::Vec};
+use lockstep_step::{BlockId, RowId, SeqId, StepId, TokenId};
+
+/// Steps that may run at once.
+const STEPS_MAX: usize = 1;
+
+/// One sequence's part of a running step.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningSeq {
+    pub(crate) seq: SeqId,
+    /// Query tokens that are committed; at least one.
+    pub(crate) num_committed: usize,
+    /// Query tokens after them that are not.
+    pub(crate) drafts: Vec<TokenId>,
+    pub(crate) num_scored: usize,
+    /// Blocks that the plan names; leased.
+    pub(crate) blocks: Vec<BlockId>,
+    /// The row that the plan reads; leased.
+    pub(crate) read: Option<RowId>,
+    /// `writes[i]` receives the state after the committed tokens and `i` drafts; leased, and owned by
+    /// the step until a commit gives one of them to the sequence.
+    pub(crate) writes: Vec<RowId>,
+    /// An error that was met while masks were filled; the commit ends the sequence with it.
+    pub(crate) failed: Option<RequestError>,
+}
+
+/// A running step.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningStep {
+    pub(crate) step: StepId,
+    /// In the order of the plan.
+    pub(crate) seqs: Vec<RunningSeq>,
+}
+
+/// The running steps, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InFlight {
+    steps: VecDeque<RunningStep>,
+}
+
+impl InFlight {
+    pub(crate) fn is_full(&self) -> bool {
+        self.steps.len() >= STEPS_MAX
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, step: RunningStep) {
+        assert!(!self.is_full(), "{} steps are in flight", self.steps.len());
+        self.steps.push_back(step);
+    }
+
+    pub(crate) fn oldest(&self) -> Option<&RunningStep> {
+        self.steps.front()
+    }
+
+    /// Takes the oldest step out, if it is this one: steps are committed in the order they were planned.
+    pub(crate) fn pop(&mut self, step: StepId) -> Option<RunningStep> {
+        if self.steps.front()?.step != step {
+            return None;
+        }
+        self.steps.pop_front()
+    }
+
+    /// A sequence's part of a step.
+    pub(crate) fn get_mut(&mut self, step: StepId, seq: SeqId) -> Option<&mut RunningSeq> {
+        let running = self.steps.iter_mut().find(|running| running.step == step)?;
+        running.seqs.iter_mut().find(|part| part.seq == seq)
+    }
+
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &RunningSeq> {
+        self.steps.iter().flat_map(|running| running.seqs.iter())
+    }
+}

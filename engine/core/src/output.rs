@@ -1,0 +1,223 @@
+//! From drawn tokens to what a reader sees: detokenizer, tag parser, stop strings, limits.
+//! It takes one token at a time and must never know how many tokens a step brought.
+
+mod detokenize;
+mod limits;
+mod stop;
+
+use crate::{EventKind, Finish, Request, RequestError, Vocabulary};
+use alloc::{string::String, vec::Vec};
+use detokenize::Detokenizer;
+use limits::{LengthLimit, ReasoningLimit};
+use lockstep_step::{Draw, TokenId};
+use lockstep_tags::{Ended, TagEvent, TagParser};
+use stop::StopSearch;
+
+/// The output of one sequence while it grows.
+pub(crate) struct OutputChain {
+    detokenizer: Detokenizer,
+    parser: TagParser,
+    stop: StopSearch,
+    length: LengthLimit,
+    reasoning: ReasoningLimit,
+    num_tokens: u32,
+    num_calls: u32,
+    token_events: bool,
+}
+
+/// How an output ended.
+pub(crate) struct Ending {
+    pub(crate) finish: Finish,
+    pub(crate) dropped_call: Option<String>,
+}
+
+impl From<RequestError> for Ending {
+    fn from(error: RequestError) -> Ending {
+        Ending {
+            finish: Finish::Error(error),
+            dropped_call: None,
+        }
+    }
+}
+
+impl OutputChain {
+    /// The chain of a request whose output has at most `num_tokens_max` tokens.
+    pub(crate) fn new(request: &mut Request, num_tokens_max: u32) -> OutputChain {
+        OutputChain {
+            detokenizer: Detokenizer::default(),
+            parser: TagParser::new(request.tags.clone()),
+            stop: StopSearch::new(core::mem::take(&mut request.stop_strings)),
+            length: LengthLimit {
+                end_tokens: core::mem::take(&mut request.end_tokens),
+                num_tokens_max,
+            },
+            reasoning: ReasoningLimit::new(request.reasoning.take()),
+            num_tokens: 0,
+            num_calls: 0,
+            token_events: request.token_events,
+        }
+    }
+
+    /// Tokens of the output so far.
+    pub(crate) fn num_tokens(&self) -> u32 {
+        self.num_tokens
+    }
+
+    /// Of these, the ones drawn while reasoning was open.
+    pub(crate) fn num_reasoning_tokens(&self) -> u32 {
+        self.reasoning.num_tokens()
+    }
+
+    /// Whether a token ends the output.
+    pub(crate) fn is_end(&self, token: TokenId) -> bool {
+        self.length.end_tokens.contains(&token)
+    }
+
+    /// The token that has to come next, where reasoning is closed by force.
+    pub(crate) fn forced(&self) -> Option<TokenId> {
+        self.reasoning.forced(self.parser.in_reasoning())
+    }
+
+    /// The most drafts that may follow the committed tokens: their bonus must fit too.
+    pub(crate) fn drafts_max(&self) -> usize {
+        let num_left = self.length.num_tokens_max.saturating_sub(self.num_tokens);
+        let fitting = num_left.saturating_sub(1) as usize;
+        fitting.min(self.reasoning.drafts_max(self.parser.in_reasoning()))
+    }
+
+    /// Takes a token and appends what it makes visible. After an ending the chain must not be used.
+    pub(crate) fn push(
+        &mut self,
+        draw: Draw,
+        vocabulary: &Vocabulary,
+        kinds: &mut Vec<EventKind>,
+    ) -> Option<Ending> {
+        let token = draw.token;
+        self.num_tokens += 1;
+        self.reasoning.push(token, self.parser.in_reasoning());
+        let is_end = self.is_end(token);
+        let is_dropped = !is_end && vocabulary.is_special(token);
+        let bytes: &[u8] = if is_end || is_dropped {
+            &[]
+        } else {
+            vocabulary.bytes(token)
+        };
+        if self.token_events {
+            kinds.push(EventKind::Token {
+                token,
+                bytes: bytes.into(),
+                logprobs: draw.logprobs,
+                digest: draw.digest,
+            });
+        }
+        if is_end {
+            return Some(self.finish(Ended::Eos, Finish::EndToken(token), kinds));
+        }
+        if is_dropped {
+            kinds.push(EventKind::DroppedSpecial { token });
+        }
+        let mut text = String::new();
+        self.detokenizer.push(bytes, &mut text);
+        if let Some(ending) = self.read(&text, kinds) {
+            return Some(ending);
+        }
+        let is_full = self.num_tokens >= self.length.num_tokens_max;
+        is_full.then(|| self.finish(Ended::Length, Finish::Length, kinds))
+    }
+
+    /// Takes text through the parser and the stop search.
+    fn read(&mut self, text: &str, kinds: &mut Vec<EventKind>) -> Option<Ending> {
+        let mut tags = Vec::new();
+        let parsed = self.parser.push(text, &mut tags);
+        // What came before an error stands, so a stop string in it comes before the error too.
+        if let Some(ending) = self.show(tags, kinds) {
+            return Some(ending);
+        }
+        let error = parsed.err()?;
+        self.flush(kinds);
+        Some(RequestError::Tag(error).into())
+    }
+
+    /// The model or the length ended the output: what is held back is decided now. A stop string that
+    /// shows only here still counts as the end, since its last character was drawn in time.
+    fn finish(&mut self, ended: Ended, finish: Finish, kinds: &mut Vec<EventKind>) -> Ending {
+        let mut text = String::new();
+        self.detokenizer.finish(&mut text);
+        if let Some(ending) = self.read(&text, kinds) {
+            return ending;
+        }
+        let mut tags = Vec::new();
+        let finished = self.parser.finish(ended, &mut tags);
+        if let Some(ending) = self.show(tags, kinds) {
+            return ending;
+        }
+        self.flush(kinds);
+        match finished {
+            Err(error) => RequestError::Tag(error).into(),
+            Ok(finished) => Ending {
+                finish: if ended == Ended::Eos && finished.num_calls > 0 {
+                    Finish::ToolCalls
+                } else {
+                    finish
+                },
+                dropped_call: finished.dropped_call,
+            },
+        }
+    }
+
+    /// Turns the parser's events into ours. Content is searched for stop strings; a call in between
+    /// breaks a match, so that what came before it can be shown before it.
+    fn show(&mut self, tags: Vec<TagEvent>, kinds: &mut Vec<EventKind>) -> Option<Ending> {
+        for tag in tags {
+            let kind = match tag {
+                TagEvent::Content(text) => {
+                    let mut visible = String::new();
+                    let stop = self.stop.push(&text, &mut visible);
+                    push_content(visible, kinds);
+                    if let Some(stop) = stop {
+                        return Some(self.stopped(stop));
+                    }
+                    continue;
+                }
+                TagEvent::Reasoning(text) => EventKind::Reasoning(text),
+                TagEvent::CallBegin { index, name } => EventKind::CallBegin { index, name },
+                TagEvent::CallArguments { index, fragment } => {
+                    EventKind::CallArguments { index, fragment }
+                }
+                TagEvent::CallEnd { index } => {
+                    self.num_calls += 1;
+                    EventKind::CallEnd { index }
+                }
+            };
+            self.flush(kinds);
+            kinds.push(kind);
+        }
+        None
+    }
+
+    fn stopped(&self, stop: String) -> Ending {
+        Ending {
+            finish: if self.num_calls > 0 {
+                Finish::ToolCalls
+            } else {
+                Finish::StopString(stop)
+            },
+            dropped_call: None,
+        }
+    }
+
+    fn flush(&mut self, kinds: &mut Vec<EventKind>) {
+        let mut visible = String::new();
+        self.stop.flush(&mut visible);
+        push_content(visible, kinds);
+    }
+}
+
+fn push_content(text: String, kinds: &mut Vec<EventKind>) {
+    if !text.is_empty() {
+        kinds.push(EventKind::Content(text));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Who runs, with how many tokens, and who has to give way. There are no phases: a query is the tokens
+//! that are not computed yet, as many as fit. No choice made here can change what a sequence says.
+
+use crate::blocks::BlockPool;
+use crate::rows::RowPool;
+use crate::sequence::{Sequence, num_blocks_for};
+use crate::{EngineFault, Time};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+use lockstep_step::{RowId, SeqId, TokenId};
+
+/// What a step may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Query tokens of the step.
+    pub(crate) num_tokens: usize,
+    /// Query tokens of one sequence, drafts aside.
+    pub(crate) chunk_tokens: usize,
+    /// Running sequences.
+    pub(crate) num_seqs: usize,
+}
+
+/// A sequence that was chosen, with the rows it will write. Its blocks are in its table.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) seq: SeqId,
+    pub(crate) num_committed: usize,
+    pub(crate) drafts: Vec<TokenId>,
+    pub(crate) writes: Vec<RowId>,
+}
+
+/// Who runs in the next step.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    /// In ascending order of id.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) preempted: Vec<SeqId>,
+}
+
+/// The sequences, their order, and what they hold.
+pub(crate) struct Scheduler {
+    pub(crate) seqs: BTreeMap<SeqId, Sequence>,
+    /// First come, first served; a preempted sequence goes to the front.
+    waiting: VecDeque<SeqId>,
+    /// In the order of admission: the last is the youngest, which gives way first.
+    running: Vec<SeqId>,
+    pub(crate) blocks: BlockPool,
+    pub(crate) rows: RowPool,
+}
+
+impl Scheduler {
+    pub(crate) fn new(num_blocks: u32, num_rows: u32) -> Scheduler {
+        Scheduler {
+            seqs: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            blocks: BlockPool::new(num_blocks),
+            rows: RowPool::new(num_rows),
+        }
+    }
+
+    pub(crate) fn num_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn num_running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Tokens of waiting sequences.
+    pub(crate) fn num_waiting_tokens(&self) -> u64 {
+        let waiting = self.waiting.iter().filter_map(|seq| self.seqs.get(seq));
+        waiting.map(|seq| seq.token_ids.len() as u64).sum()
+    }
+
+    /// When the longest waiting sequence came.
+    pub(crate) fn oldest_waiting(&self) -> Option<Time> {
+        let waiting = self.waiting.iter().filter_map(|seq| self.seqs.get(seq));
+        waiting.map(|seq| seq.arrived).min()
+    }
+
+    pub(crate) fn push(&mut self, id: SeqId, seq: Sequence) {
+        self.seqs.insert(id, seq);
+        self.waiting.push_back(id);
+    }
+
+    /// Takes a sequence out and releases what it owns. What a running step names stays held by its
+    /// lease.
+    pub(crate) fn remove(&mut self, id: SeqId) -> Result<Option<Sequence>, EngineFault> {
+        let Some(mut seq) = self.seqs.remove(&id) else {
+            return Ok(None);
+        };
+        self.waiting.retain(|&waiting| waiting != id);
+        self.running.retain(|&running| running != id);
+        self.blocks.truncate(&mut seq.block_table, 0)?;
+        if let Some(row) = seq.row.take() {
+            self.rows.release(row)?;
+        }
+        Ok(Some(seq))
+    }
+
+    /// Chooses the next step: running sequences in the order of their admission, then waiting ones.
+    /// Nothing moves but ownership: blocks and rows for the step are taken here.
+    pub(crate) fn choose(&mut self, budget: Budget) -> Result<Choice, EngineFault> {
+        let mut choice = Choice::default();
+        let mut num_left = budget.num_tokens;
+        let mut idx = 0;
+        // Bounded: each turn moves on by one sequence or shortens the list by one. The first of the list
+        // is never preempted in favour of another, and alone it always fits, so each step moves
+        // somebody.
+        while idx < self.running.len() && num_left > 0 {
+            if let Some(part) = self.part(idx, num_left, budget)? {
+                num_left -= part.num_committed + part.drafts.len();
+                choice.parts.push(part);
+                idx += 1;
+            } else if let Some(youngest) = self.running.pop() {
+                self.preempt(youngest)?;
+                choice.preempted.push(youngest);
+            }
+        }
+        // Where somebody had to give way there is no room for anybody new.
+        let mut may_admit = choice.preempted.is_empty();
+        while may_admit && num_left > 0 && self.running.len() < budget.num_seqs {
+            let part = self.admit(num_left, budget)?;
+            may_admit = part.is_some();
+            if let Some(part) = part {
+                num_left -= part.num_committed + part.drafts.len();
+                choice.parts.push(part);
+            }
+        }
+        choice.parts.sort_by_key(|part| part.seq);
+        Ok(choice)
+    }
+
+    /// Moves the first waiting sequence among the running ones, with blocks for every token it has, so
+    /// that a prompt that was begun has room to its end. None if it doesn't fit: nobody overtakes it.
+    fn admit(&mut self, num_left: usize, budget: Budget) -> Result<Option<Part>, EngineFault> {
+        let Some(&id) = self.waiting.front() else {
+            return Ok(None);
+        };
+        if self.running.len() >= self.rows.seqs_max() {
+            return Ok(None);
+        }
+        let seq = get(&mut self.seqs, id)?;
+        let num_blocks = num_blocks_for(seq.token_ids.len());
+        if !self.blocks.extend(&mut seq.block_table, num_blocks) {
+            return Ok(None);
+        }
+        self.waiting.pop_front();
+        self.running.push(id);
+        let part = self.part(self.running.len() - 1, num_left, budget)?;
+        if part.is_none() {
+            self.running.pop();
+            self.preempt(id)?;
+        }
+        Ok(part)
+    }
+
+    /// The part of the next step of `running[idx]`, those before it having theirs. None if blocks or
+    /// rows are short; nothing is taken then.
+    fn part(
+        &mut self,
+        idx: usize,
+        num_left: usize,
+        budget: Budget,
+    ) -> Result<Option<Part>, EngineFault> {
+        let id = self.running[idx];
+        let seq = get(&mut self.seqs, id)?;
+        let num_uncomputed = seq.num_uncomputed();
+        let num_committed = num_uncomputed.min(budget.chunk_tokens).min(num_left);
+        let mut drafts = Vec::new();
+        if num_committed == num_uncomputed {
+            let mut num_drafts_max = seq.output.drafts_max().min(num_left - num_committed);
+            if self.rows.is_used() {
+                // Each sequence that is yet to be planned needs one row; drafts get what is left.
+                let num_yet_to_plan = self.running.len() - idx;
+                let spare = self.rows.num_free().saturating_sub(num_yet_to_plan);
+                num_drafts_max = num_drafts_max.min(spare);
+            }
+            let proposed = seq.drafter.propose(seq.output.num_tokens(), num_drafts_max);
+            drafts = proposed.to_vec();
+        }
+        let len = seq.num_computed_tokens + num_committed;
+        let num_blocks = |num_drafts: usize| num_blocks_for(len + num_drafts);
+        if !self
+            .blocks
+            .extend(&mut seq.block_table, num_blocks(drafts.len()))
+        {
+            // Drafts are a bet: nobody gives way for one.
+            drafts.clear();
+            if !self.blocks.extend(&mut seq.block_table, num_blocks(0)) {
+                return Ok(None);
+            }
+        }
+        let num_writes = if self.rows.is_used() {
+            1 + drafts.len()
+        } else {
+            0
+        };
+        let writes = self.rows.take(num_writes);
+        Ok(writes.map(|writes| Part {
+            seq: id,
+            num_committed,
+            drafts,
+            writes,
+        }))
+    }
+
+    /// Takes everything from a sequence that is in no list, and lets it wait at the front. It will be
+    /// computed again from its first token; its output stands.
+    fn preempt(&mut self, id: SeqId) -> Result<(), EngineFault> {
+        let seq = get(&mut self.seqs, id)?;
+        self.blocks.truncate(&mut seq.block_table, 0)?;
+        if let Some(row) = seq.row.take() {
+            self.rows.release(row)?;
+        }
+        seq.num_computed_tokens = 0;
+        self.waiting.push_front(id);
+        Ok(())
+    }
+
+    /// Each sequence stands in exactly one list, and a waiting one holds nothing.
+    pub(crate) fn check_lists(&self) -> Result<(), EngineFault> {
+        for (&id, seq) in &self.seqs {
+            let is =
+                |list: &mut dyn Iterator<Item = &SeqId>| list.filter(|&&other| other == id).count();
+            let num_waiting = is(&mut self.waiting.iter());
+            let num_running = is(&mut self.running.iter());
+            let holds = !seq.block_table.is_empty() || seq.row.is_some();
+            let is_right = num_waiting + num_running == 1
+                && !(num_waiting == 1 && (holds || seq.num_computed_tokens > 0))
+                && seq.num_computed_tokens < seq.token_ids.len()
+                && seq.row.is_some() == (self.rows.is_used() && seq.num_computed_tokens > 0);
+            if !is_right {
+                let (computed, len) = (seq.num_computed_tokens, seq.token_ids.len());
+                return Err(EngineFault::Sequence {
+                    seq: id,
+                    detail: alloc::format!(
+                        "waiting {num_waiting} times, running {num_running} times, {computed} of \
+                         {len} tokens computed, {} blocks, row {:?}",
+                        seq.block_table.len(),
+                        seq.row
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn get(seqs: &mut BTreeMap<SeqId, Sequence>, id: SeqId) -> Result<&mut Sequence, EngineFault> {
+    seqs.get_mut(&id).ok_or_else(|| EngineFault::Sequence {
+        seq: id,
+        detail: "is in a list and does not exist".into(),
+    })
+}

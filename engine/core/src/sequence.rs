@@ -1,0 +1,92 @@
+//! One sequence: its tokens, how many of them are computed, and what it holds. It must never hold a draft
+//! or anything else that belongs to a step.
+
+use crate::{Drafter, Request, Time, output::OutputChain};
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+use lockstep_step::{BLOCK_LEN, BlockId, Matcher, RowId, SamplingParams, TokenCount, TokenId};
+
+/// A sequence that has been taken and has not ended.
+///
+/// ```text
+/// token_ids   0 ... num_prompt_tokens ........ token_ids.len()
+///             | prompt                | output                |
+///             0 ......... num_computed_tokens ................|
+///             | in blocks and in the row | yet to be computed |
+/// ```
+pub(crate) struct Sequence {
+    /// Committed tokens: the prompt, then the accepted output.
+    pub(crate) token_ids: Vec<TokenId>,
+    pub(crate) num_prompt_tokens: usize,
+    /// Length of the prefix whose KV and state are valid; always less than `token_ids.len()`.
+    pub(crate) num_computed_tokens: usize,
+    /// Block `i` holds positions `64 * i .. 64 * (i + 1)`.
+    pub(crate) block_table: Vec<BlockId>,
+    /// The state after exactly `num_computed_tokens` tokens; none at 0, or if the model has no rows.
+    pub(crate) row: Option<RowId>,
+    pub(crate) sampling: SamplingParams,
+    pub(crate) matcher: Option<Box<dyn Matcher>>,
+    pub(crate) drafter: Drafter,
+    pub(crate) output: OutputChain,
+    pub(crate) arrived: Time,
+    /// Whether it has ever been part of a step.
+    pub(crate) was_scheduled: bool,
+}
+
+impl Sequence {
+    /// The sequence of a checked request. `len_max` is the longest sequence that the engine can hold.
+    pub(crate) fn new(mut request: Request, len_max: usize, arrived: Time) -> Sequence {
+        let num_left = len_max - request.prompt.len();
+        let num_tokens_max = request.max_tokens.min(num_left as u32);
+        let output = OutputChain::new(&mut request, num_tokens_max);
+        Sequence {
+            num_prompt_tokens: request.prompt.len(),
+            token_ids: request.prompt,
+            num_computed_tokens: 0,
+            block_table: Vec::new(),
+            row: None,
+            sampling: request.sampling,
+            matcher: request.matcher,
+            drafter: Drafter::Off,
+            output,
+            arrived,
+            was_scheduled: false,
+        }
+    }
+
+    /// Tokens that have yet to be computed; at least one.
+    pub(crate) fn num_uncomputed(&self) -> usize {
+        self.token_ids.len() - self.num_computed_tokens
+    }
+
+    /// Whether the next token may be restricted.
+    pub(crate) fn is_constrained(&self) -> bool {
+        self.matcher.is_some() || self.output.forced().is_some()
+    }
+
+    /// How often each token occurred, where a penalty asks for it; empty otherwise, since it costs a pass
+    /// over all tokens.
+    pub(crate) fn counts(&self) -> Vec<TokenCount> {
+        if !self.sampling.has_penalties() {
+            return Vec::new();
+        }
+        let mut counts: BTreeMap<TokenId, TokenCount> = BTreeMap::new();
+        for (idx, &token) in self.token_ids.iter().enumerate() {
+            let count = counts.entry(token).or_insert(TokenCount {
+                token,
+                in_prompt: false,
+                output: 0,
+            });
+            if idx < self.num_prompt_tokens {
+                count.in_prompt = true;
+            } else {
+                count.output += 1;
+            }
+        }
+        counts.into_values().collect()
+    }
+}
+
+/// Blocks that hold this many positions.
+pub(crate) fn num_blocks_for(num_positions: usize) -> usize {
+    num_positions.div_ceil(BLOCK_LEN as usize)
+}
