@@ -13,7 +13,7 @@
 //! | [`silu`] | 3.22 ulp | -87 to 110 |
 //! | [`softplus`] | 1.7 ulp | -110 to 110 |
 //! | [`tanh`] | 1.33 ulp | -30 to 30 |
-//! | [`gelu`] | 2.4 units of `abs(x) * 2^-24` | -30 to 30 |
+//! | [`gelu`] | 2.5 units of `abs(x) * 2^-24` | -30 to 30 |
 //! | [`rsqrt`] | 1.5 ulp | all positive ones |
 
 use crate::coefficients as c;
