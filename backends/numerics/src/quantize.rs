@@ -2,8 +2,8 @@
 //!
 //! Must never saturate silently on NaN or infinity: both are errors that name the place.
 //!
-//! `s = amax / 127`, `q = round_even(x / s)` clamped to +-127; `s = 0` gives zeros. amax is exact in
-//! any order. For tiny amax the scale may be subnormal or zero: the same rule holds.
+//! `s = amax / 127`, `q = round_even(x / s)` clamped to +-127; `s = 0` gives zeros. amax is
+//! exact in any order. For tiny amax the scale may be subnormal or zero: the same rule holds.
 
 use core::fmt;
 

@@ -4,8 +4,8 @@
 //! zero can turn -0 into +0.
 //!
 //! - **run**: ascending index, one accumulator starting from 0, fma.
-//! - **lanes(64)**: lane `l`, starting from 0, runs over indices `l, l + 64, l + 128, ...`; the last
-//!   partial round touches only the lanes it has values for. Then lanes are halved:
+//! - **lanes(64)**: lane `l`, starting from 0, runs over indices `l, l + 64, l + 128, ...`; the
+//!   last partial round touches only the lanes it has values for. Then lanes are halved:
 //!   `l += l + 32`, `l += l + 16`, `8`, `4`, `2`, `1`.
 
 use crate::lanes::{Kernel, Lanes, dispatch};

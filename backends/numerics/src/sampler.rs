@@ -4,12 +4,13 @@
 //! scratch memory only), and the noise is a function of (seed, position).
 //!
 //! The order of processing, which is the definition:
-//! 1. **Penalties**, token by token: repetition (prompt or output holds it: `l / r` if `l > 0`, else
-//!    `l * r`), then frequency (`fma(-f, count, l)`), then presence (`l - p` if `count > 0`).
+//! 1. **Penalties**, token by token: repetition (prompt or output holds it: `l / r` if `l > 0`,
+//!    else `l * r`), then frequency (`fma(-f, count, l)`), then presence (`l - p` if `count > 0`).
 //! 2. **Bias**: `l + b`, in the order given.
 //! 3. **Mask**: a token whose bit is 0 is out.
-//! 4. **Temperature** and weight: `w = floor(exp((l - l_max) / T) * 2^32)` as u64, `l_max` the highest
-//!    logit that the mask allows. At `T = 0` the draw is the highest logit, and the rest is skipped.
+//! 4. **Temperature** and weight: `w = floor(exp((l - l_max) / T) * 2^32)` as u64, `l_max` the
+//!    highest logit that the mask allows. At `T = 0` the draw is the highest logit, and the rest
+//!    is skipped.
 //! 5. **top-k**: the k first of the ranking. There is one ranking throughout: higher `l` (before
 //!    temperature) first, and the lower token id first among equals.
 //! 6. **top-p**: a token stays if the weights ranked before it sum to less than `p` of all weights
@@ -18,8 +19,8 @@
 //! 8. **Draw**: the first token, by ascending id, at which the running sum of weights exceeds
 //!    `(u * total) >> 64`, where `u` is the 64-bit Philox draw and `total` sums what was left.
 //!
-//! Log-probabilities are of the raw row, before step 1: `(l - max) - log(sum exp(l - max))` with the
-//! sum in lanes(64).
+//! Log-probabilities are of the raw row, before step 1: `(l - max) - log(sum exp(l - max))` with
+//! the sum in lanes(64).
 
 mod rank;
 mod scan;
@@ -240,9 +241,9 @@ impl Sampler {
 
     /// Draws the token of one scored position.
     ///
-    /// `logits` is one value per token. `mask` has one bit per token, 1 = allowed, token `32 * w + b`
-    /// in bit `b` of word `w`; bits beyond the vocabulary are ignored. `position` is that of the drawn
-    /// token in its sequence. `top_logprobs` asks for log-probabilities and names how many
+    /// `logits` is one value per token. `mask` has one bit per token, 1 = allowed, token
+    /// `32 * w + b` in bit `b` of word `w`; bits beyond the vocabulary are ignored. `position` is
+    /// that of the drawn token in its sequence. `top_logprobs` asks for log-probabilities and names how many
     /// alternatives to list.
     ///
     /// # Errors

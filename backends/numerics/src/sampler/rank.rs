@@ -1,6 +1,6 @@
 //! The one ranking of the sampler: higher logit first, lower token id first among equals.
 //!
-//! Must never sort a whole vocabulary: top-k keeps a threshold, top-p sorts only as far as it reads.
+//! Must never sort a whole vocabulary: top-k keeps a threshold, top-p halves one bucket.
 
 use core::cmp::Reverse;
 
