@@ -16,7 +16,7 @@
 //! | [`narrow`] | bf16 and f16 to float32, float32 to bf16 |
 //! | [`rotary`] | rotary tables: default, linear, llama3 |
 //! | [`philox`] | the counter-based noise of the sampler |
-//! | [`digest`] | the 64-bit digest of a row of logits |
+//! | [`mod@digest`] | the 64-bit digest of a row of logits |
 //! | [`sampler`] | logits to one drawn token, in fixed point |
 
 pub mod coefficients;

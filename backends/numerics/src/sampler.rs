@@ -243,8 +243,8 @@ impl Sampler {
     ///
     /// `logits` is one value per token. `mask` has one bit per token, 1 = allowed, token
     /// `32 * w + b` in bit `b` of word `w`; bits beyond the vocabulary are ignored. `position` is
-    /// that of the drawn token in its sequence. `top_logprobs` asks for log-probabilities and names how many
-    /// alternatives to list.
+    /// that of the drawn token in its sequence. `top_logprobs` asks for log-probabilities and
+    /// names how many alternatives to list.
     ///
     /// # Errors
     /// See [`DrawError`]; parameters are checked first, then the row, then what is done to it.
