@@ -600,6 +600,14 @@ fn any_output() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
+/// Where a text may be cut.
+fn borders(text: &str) -> Vec<usize> {
+    text.char_indices()
+        .map(|(at, _)| at)
+        .chain([text.len()])
+        .collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
@@ -612,7 +620,7 @@ proptest! {
     ) {
         let ended = if eos { Ended::Eos } else { Ended::Length };
         let whole = run(reasoning, &text, ended);
-        let borders: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let borders = borders(&text);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut.get(&borders)).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
@@ -629,7 +637,7 @@ proptest! {
         reasoning in any::<bool>(),
         at in any::<prop::sample::Index>(),
     ) {
-        let borders: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let borders = borders(&text);
         let at = *at.get(&borders);
         let prefix = run(reasoning, &text[..at], Ended::Length);
         let whole = run(reasoning, &text, Ended::Length);

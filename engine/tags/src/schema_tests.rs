@@ -238,7 +238,8 @@ fn a_root_union_is_narrowed_by_its_siblings() {
     let schema = parameters(
         r##"{"type":"object","properties":{"kind":{"type":"string"}},"oneOf":[
             {"$ref":"#/$defs/n"},
-            {"properties":{"kind":{"enum":["t","u"]},"v":{"type":"string"},"w":{"type":"boolean"}}}],
+            {"properties":{"kind":{"enum":["t","u"]},"v":{"type":"string"},
+                "w":{"type":"boolean"}}}],
         "$defs":{"n":{"properties":{"kind":{"const":"n"},"v":{"type":"integer"}}}}}"##,
     );
     let read = |name: &str, raw: &str, kind: Option<&str>| {
