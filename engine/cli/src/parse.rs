@@ -1,0 +1,293 @@
+//! `lockstep parse`: runs recorded outputs through the tag parsers, in every cut, and says what
+//! was read wrong. It must never end well without having run a case.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use lockstep_tags::cases::{Case, Mismatch, parse_cases};
+use lockstep_tags::{Delivery, TagFormat};
+
+/// Run recorded model outputs through the tag parsers and compare with what they must be read as
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Each case is read in one piece, cut in two at every character, one character at a time, in its
+own chunks, and at every prefix with the token limit as its end; under whole and eager delivery.
+The last line is `N passed, M failed`; the exit code is 0 only if M is 0 and N is not.
+
+Examples:
+  lockstep parse --cases tests/fixtures/cases/tool_calls.jsonl --format glm
+  lockstep parse --cases my_cases.jsonl --json | jq .failures")]
+pub struct ParseArgs {
+    /// File of cases, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    pub cases: PathBuf,
+
+    /// Run only the cases of this tag format; without it, cases of formats that cannot be parsed
+    /// count as failed
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One case that failed.
+struct Failure {
+    id: String,
+    format: String,
+    /// Empty if the format cannot be parsed.
+    mismatches: Vec<Mismatch>,
+}
+
+/// What a run found.
+struct Report {
+    passed: usize,
+    failures: Vec<Failure>,
+}
+
+/// Runs the command. Results go to standard output, what keeps it from running to standard error.
+pub fn run(args: &ParseArgs) -> ExitCode {
+    let report = match check(args) {
+        Ok(report) => report,
+        Err(problem) => {
+            eprintln!("error: {problem}");
+            return ExitCode::from(2);
+        }
+    };
+    println!(
+        "{}",
+        if args.json {
+            report.to_json()
+        } else {
+            report.to_text()
+        }
+    );
+    if report.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn check(args: &ParseArgs) -> Result<Report, String> {
+    let path = args.cases.display();
+    let selected = args.format.as_deref().map(parsable).transpose()?;
+    let text = std::fs::read_to_string(&args.cases)
+        .map_err(|error| format!("cannot read cases from {path}: {error}"))?;
+    let cases = parse_cases(&text).map_err(|error| format!("{path}: {error}"))?;
+    let total = cases.len();
+
+    let mut report = Report {
+        passed: 0,
+        failures: Vec::new(),
+    };
+    let wanted = |case: &Case| selected.is_none_or(|format| format.as_str() == case.format);
+    for case in cases.into_iter().filter(wanted) {
+        let mismatches = parsable(&case.format).map(|format| case.run(format));
+        if mismatches.as_ref().is_ok_and(Vec::is_empty) {
+            report.passed += 1;
+        } else {
+            let mismatches = mismatches.unwrap_or_default();
+            report.failures.push(Failure {
+                id: case.id,
+                format: case.format,
+                mismatches,
+            });
+        }
+    }
+    if report.passed + report.failures.len() == 0 {
+        let of_format = selected.map_or(String::new(), |format| format!(" of format `{format}`"));
+        return Err(format!(
+            "{path}: no cases{of_format} among {total}, nothing was checked"
+        ));
+    }
+    Ok(report)
+}
+
+/// The format of this name, if it has tags that can be parsed.
+fn parsable(name: &str) -> Result<TagFormat, String> {
+    name.parse()
+        .map_err(|error: lockstep_tags::UnknownFormat| error.to_string())
+}
+
+fn delivery_name(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Eager => "eager",
+        Delivery::Whole => "whole",
+    }
+}
+
+impl Report {
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        let mut unsupported: BTreeMap<&str, usize> = BTreeMap::new();
+        for failure in &self.failures {
+            if failure.mismatches.is_empty() {
+                *unsupported.entry(&failure.format).or_default() += 1;
+            }
+            for mismatch in &failure.mismatches {
+                let Mismatch {
+                    cut,
+                    delivery,
+                    expected,
+                    got,
+                } = mismatch;
+                let (id, delivery) = (&failure.id, delivery_name(*delivery));
+                let _ = writeln!(text, "FAILED {id}, {cut}, {delivery} delivery");
+                text.push_str(&diff(expected, got));
+                text.push('\n');
+            }
+        }
+        for (format, count) in unsupported {
+            let _ = writeln!(
+                text,
+                "FAILED {count} cases of format `{format}`: not supported"
+            );
+        }
+        let _ = write!(
+            text,
+            "{} passed, {} failed",
+            self.passed,
+            self.failures.len()
+        );
+        text
+    }
+
+    fn to_json(&self) -> String {
+        let failures: Vec<serde_json::Value> = self
+            .failures
+            .iter()
+            .map(|failure| {
+                let mismatches: Vec<serde_json::Value> = failure
+                    .mismatches
+                    .iter()
+                    .map(|mismatch| {
+                        serde_json::json!({
+                            "cut": mismatch.cut.to_string(),
+                            "delivery": delivery_name(mismatch.delivery),
+                            "expected": mismatch.expected,
+                            "got": mismatch.got,
+                        })
+                    })
+                    .collect();
+                serde_json::json!({
+                    "id": failure.id,
+                    "format": failure.format,
+                    "supported": !failure.mismatches.is_empty(),
+                    "mismatches": mismatches,
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "passed": self.passed,
+            "failed": self.failures.len(),
+            "failures": failures,
+        })
+        .to_string()
+    }
+}
+
+/// Lines of both readings in order: `-` only expected, `+` only read, blank in both.
+fn diff(expected: &str, got: &str) -> String {
+    let got: Vec<&str> = got.lines().collect();
+    let mut next = 0; // got[..next] is written
+    let mut text = String::new();
+    for line in expected.lines() {
+        match got[next..].iter().position(|other| *other == line) {
+            Some(skipped) => {
+                for other in &got[next..next + skipped] {
+                    let _ = writeln!(text, "  + {other}");
+                }
+                let _ = writeln!(text, "    {line}");
+                next += skipped + 1;
+            }
+            None => {
+                let _ = writeln!(text, "  - {line}");
+            }
+        }
+    }
+    for other in &got[next..] {
+        let _ = writeln!(text, "  + {other}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture() -> PathBuf {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        root.join("../../tests/fixtures/cases/tool_calls.jsonl")
+    }
+
+    fn args(cases: PathBuf, format: Option<&str>) -> ParseArgs {
+        ParseArgs {
+            cases,
+            format: format.map(String::from),
+            json: false,
+        }
+    }
+
+    fn problem(args: &ParseArgs) -> String {
+        match check(args) {
+            Ok(report) => panic!("ran: {}", report.to_text()),
+            Err(problem) => problem,
+        }
+    }
+
+    #[test]
+    fn glm_cases_pass() {
+        let report = check(&args(fixture(), Some("glm"))).unwrap();
+        assert_eq!(report.to_text(), "35 passed, 0 failed");
+        assert_eq!(
+            report.to_json(),
+            r#"{"passed":35,"failed":0,"failures":[]}"#
+        );
+    }
+
+    #[test]
+    fn formats_without_a_parser_fail_by_name() {
+        let report = check(&args(fixture(), None)).unwrap();
+        let text = report.to_text();
+        assert!(
+            text.contains("FAILED 32 cases of format `qwen_xml`: not supported"),
+            "{text}"
+        );
+        assert!(text.ends_with("35 passed, 73 failed"), "{text}");
+    }
+
+    #[test]
+    fn nothing_to_check_is_an_error() {
+        let said = problem(&args(fixture(), Some("none")));
+        assert!(said.ends_with("no cases of format `none` among 108, nothing was checked"));
+        let said = problem(&args(fixture(), Some("xml")));
+        assert_eq!(said, "unknown tag format `xml`, expected one of: none glm");
+        let said = problem(&args(PathBuf::from("no/such/file"), None));
+        assert!(
+            said.starts_with("cannot read cases from no/such/file: "),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_wrong_reading_is_shown_line_by_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cases.jsonl");
+        let case = r#"{"id":"a","format":"glm","prompt_tail":"","tools":[],"text":"xy",
+            "ended":"eos","expect":{"reasoning":null,"content":"x","tool_calls":[],"finish":"stop"}}"#;
+        std::fs::write(&path, case.replace('\n', "")).unwrap();
+        let text = check(&args(path.clone(), None)).unwrap().to_text();
+        let first = "FAILED a, in one piece, whole delivery\n    reasoning: null\n\
+                     \x20 - content:   \"x\"\n  + content:   \"xy\"\n    finish:    stop\n\n";
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.ends_with("\n0 passed, 1 failed"), "{text}");
+
+        std::fs::write(&path, "\n{\"id\": 1}").unwrap();
+        let said = problem(&args(path, None));
+        assert!(said.ends_with("cases.jsonl: line 2: field `ended`: missing, expected a string"));
+    }
+}
