@@ -278,7 +278,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cases.jsonl");
         let case = r#"{"id":"a","format":"glm","prompt_tail":"","tools":[],"text":"xy",
-            "ended":"eos","expect":{"reasoning":null,"content":"x","tool_calls":[],"finish":"stop"}}"#;
+            "ended":"eos","expect":{"reasoning":null,"content":"x",
+            "tool_calls":[],"finish":"stop"}}"#;
         std::fs::write(&path, case.replace('\n', "")).unwrap();
         let text = check(&args(path.clone(), None)).unwrap().to_text();
         let first = "FAILED a, in one piece, whole delivery\n    reasoning: null\n\
