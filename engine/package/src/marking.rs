@@ -20,6 +20,10 @@
 //! white space alone are not structural: some vocabularies have them for runs of spaces, and
 //! clients may write these.
 //!
+//! A template that looks for a structural token inside of a client's text, as some do to find
+//! reasoning in an assistant's content, doesn't find one there: reasoning and calls come to it in
+//! fields of their own.
+//!
 //! What a template composes of its own brackets and a client's word, such as `<{{ name }}>`, counts
 //! as the template's: templates write roles like that. A token that begins and ends with a letter,
 //! digit, quote or backslash has no character that could be replaced without harm, so it is only

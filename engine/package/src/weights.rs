@@ -178,10 +178,10 @@ impl Weights {
                 "the file is empty, expected safetensors",
             ));
         }
-        // SAFETY: the map is read-only and lives as long as the file's bytes are borrowed from it.
-        // Nobody may change a model's files while it is served, which the user guide says: like
-        // every program that maps its weights, this one would read changed bytes, or be ended by
-        // the system if the file shrank.
+        // SAFETY: the map is read-only and lives as long as the bytes that are borrowed from it. What
+        // nobody can rule out is that another program changes the file meanwhile: then changed bytes
+        // would be read, or the system would end this program if the file shrank. Every engine that
+        // maps its weights asks its users to leave them alone while it runs, and so does this one.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| PackageError::io(&path, error))?;
         self.add(WeightFile {
             path,
