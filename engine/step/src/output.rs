@@ -19,7 +19,10 @@ pub struct StepOutput {
 pub struct SeqOutput {
     /// The sequence.
     pub seq: SeqId,
-    /// One draw per scored position, in the same order; or what was wrong with this sequence alone.
+    /// The draws of the scored positions, in the same order; or what was wrong with this sequence alone.
+    /// Where anything is scored there is at least one. Draws may end after the first that differs from
+    /// the draft in its place, since nothing later matters, and before a later position that failed: if it
+    /// matters, it is the first position of the sequence's next step.
     pub draws: Result<Vec<Draw>, SeqError>,
 }
 
