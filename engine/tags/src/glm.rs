@@ -246,7 +246,6 @@ impl Call {
             Place::Value { start, quoted } => {
                 let blank = stray(not_blank).is_none();
                 let quoted = match quoted {
-                    Quoted::Key { .. } if text.contains('<') => Quoted::Nothing,
                     Quoted::Name { .. } if !blank => Quoted::Nothing,
                     quoted => quoted,
                 };
