@@ -1,7 +1,25 @@
 //! The CPU backend: the bit-exact reference of the engine, and its production path on CPUs.
+//!
+//! Every operation has one scalar definition and kernels for wider registers that give the same bits. This
+//! crate sees plans, ids and tensors; it must never learn of requests, scheduling or clocks.
+
+mod backend;
+mod batch;
+mod cache;
+mod disjoint;
 pub mod isa;
+mod kernels;
+mod layers;
 pub mod linear;
+mod load;
+mod model;
 pub mod pool;
+pub mod reference;
+mod sample;
+
+pub use backend::{CpuBackend, CpuForward, CpuOptions, MemoryUse};
 pub use isa::Isa;
 pub use linear::{Linear, WeightRule};
+pub use load::LoadError;
+pub use model::Probe;
 pub use pool::Pool;

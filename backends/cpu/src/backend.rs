@@ -1,0 +1,365 @@
+//! The backend: plans in, draws out. It checks a plan, lays it out as rows, runs the model and samples. It
+//! keeps blocks, rows and the last draws; it must never keep a sequence's tokens or guess its length.
+
+use crate::batch::{Batch, Faults, Machine};
+use crate::load::{LoadError, Loader, ensure_range};
+use crate::model::{Memory, Model, Probe, Wanted, num_state_layers};
+use crate::sample::draw_seq;
+use crate::{Isa, Pool, WeightRule, kernels};
+use lockstep_numerics::sampler::Sampler;
+use lockstep_package::{Package, Progress};
+use lockstep_step::{
+    Backend, BackendError, BackendLimits, MaskSet, PlanError, PlanRule, QueryToken, SeqError,
+    SeqId, SeqOutput, SeqPlan, StepId, StepOutput, StepPlan, TokenId, check_plan,
+};
+use std::collections::VecDeque;
+
+/// Steps whose draws later plans may refer to.
+const STEPS_KEPT: usize = 4;
+
+/// How a model is loaded and how much it may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// How weights are held and products computed.
+    pub weights: WeightRule,
+    /// Threads that compute, at least 1.
+    pub num_threads: usize,
+    /// The instruction set; None is the best that the machine has.
+    pub isa: Option<Isa>,
+    /// Blocks of the KV cache, of 64 positions each.
+    pub num_blocks: u32,
+    /// Rows of recurrent state; ignored where the model has none.
+    pub num_rows: u32,
+    /// The most query tokens of one step.
+    pub query_tokens_max: u32,
+    /// The longest sequence in tokens, where it is to be shorter than the model's own.
+    pub seq_len_max: Option<u32>,
+}
+
+impl Default for CpuOptions {
+    fn default() -> CpuOptions {
+        CpuOptions {
+            weights: WeightRule::F32,
+            num_threads: 1,
+            isa: None,
+            num_blocks: 64,
+            num_rows: 64,
+            query_tokens_max: 512,
+            seq_len_max: None,
+        }
+    }
+}
+
+/// What a loaded model takes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Weights that a decode step reads.
+    pub weights: usize,
+    /// All blocks together, once they have been used.
+    pub blocks: usize,
+    /// All rows together, once they have been used.
+    pub rows: usize,
+}
+
+/// What a step drew, by sequence.
+type SeqDraws = Vec<(SeqId, Vec<TokenId>)>;
+
+/// A model on the CPU.
+pub struct CpuBackend {
+    model: Model,
+    memory: Memory,
+    limits: BackendLimits,
+    isa: Isa,
+    pool: Pool,
+    sampler: Sampler,
+    // The last steps' draws, oldest first.
+    drawn: VecDeque<(StepId, SeqDraws)>,
+    // A buffer of logits to use again.
+    spare: Vec<f32>,
+}
+
+/// A step between its phases: logits of its scored positions.
+pub struct CpuForward {
+    plan: StepPlan,
+    // The query tokens of all sequences, none of them a reference any more.
+    tokens: Vec<TokenId>,
+    // (scored positions of all sequences, vocab_size)
+    logits: Vec<f32>,
+    errors: Vec<Option<SeqError>>,
+}
+
+impl CpuForward {
+    /// Logits of the scored positions, (scored, vocab_size), in the order of the plan. Rows of a sequence
+    /// that has an error mean nothing.
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+}
+
+impl CpuBackend {
+    /// Packs a package's weights and sets memory aside.
+    ///
+    /// # Errors
+    /// If a tensor is missing, has another shape or holds something that is no number, or if an option is
+    /// out of range.
+    pub fn load(
+        package: &Package,
+        options: &CpuOptions,
+        progress: &dyn Progress,
+    ) -> Result<CpuBackend, LoadError> {
+        let config = &package.config;
+        let (num_blocks, num_rows) = (options.num_blocks as usize, options.num_rows as usize);
+        ensure_range("num_threads", options.num_threads, 1..=1024)?;
+        ensure_range("num_blocks", num_blocks, 1..=1 << 24)?;
+        ensure_range(
+            "query_tokens_max",
+            options.query_tokens_max as usize,
+            1..=1 << 20,
+        )?;
+        let has_rows = num_state_layers(config) > 0;
+        if has_rows {
+            ensure_range("num_rows", num_rows, 2..=1 << 20)?;
+        }
+        let own_max = config.max_position_embeddings.min(u32::MAX as usize);
+        let seq_len_max = match options.seq_len_max {
+            Some(max) => own_max.min(max as usize),
+            None => own_max,
+        };
+        let seq_len_max = seq_len_max.min(num_blocks * lockstep_step::BLOCK_LEN as usize);
+        ensure_range("seq_len_max", seq_len_max, 1..=own_max)?;
+        let loader = Loader::new(package, options.weights, progress)?;
+        let model = Model::load(&loader, seq_len_max);
+        loader.finish();
+        let model = model?;
+        let isa = options.isa.unwrap_or_else(Isa::detect);
+        Ok(CpuBackend {
+            limits: BackendLimits {
+                vocab_size: model.vocab_size() as u32,
+                num_blocks: options.num_blocks,
+                num_rows: if has_rows { options.num_rows } else { 0 },
+                seq_len_max: seq_len_max as u32,
+                query_tokens_max: options.query_tokens_max,
+            },
+            memory: Memory::new(config, num_blocks, num_rows),
+            model,
+            isa,
+            pool: Pool::new(options.num_threads),
+            sampler: Sampler::at(kernels::level(isa)),
+            drawn: VecDeque::new(),
+            spare: Vec::new(),
+        })
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// What the model takes, in bytes.
+    pub fn memory_use(&self) -> MemoryUse {
+        MemoryUse {
+            weights: self.model.num_bytes(),
+            blocks: self.memory.cache.num_bytes(),
+            rows: self.memory.rows.num_bytes(),
+        }
+    }
+
+    /// Runs a plan and returns what an oracle can be compared with: all logits and the hidden states. Blocks
+    /// and rows are written as by [`Backend::forward`].
+    ///
+    /// # Errors
+    /// If the plan is refused, or a sequence fails: its error in words.
+    pub fn forward_probed(&mut self, plan: &StepPlan) -> Result<Probe, BackendError> {
+        let (tokens, unresolved) = self.admit(plan)?;
+        let selected: Vec<usize> = (0..tokens.len()).collect();
+        let mut probe = Probe::default();
+        let mut logits = vec![0.0; selected.len() * self.model.vocab_size()];
+        let batch = Batch::new(&plan.seqs, tokens);
+        let wanted = Wanted {
+            selected: &selected,
+            logits: &mut logits,
+            probe: Some(&mut probe),
+        };
+        let errors = self.run(&batch, unresolved, wanted);
+        if let Some(error) = errors.into_iter().flatten().next() {
+            return Err(BackendError::Device(error.to_string()));
+        }
+        probe.logits = logits;
+        Ok(probe)
+    }
+
+    /// Checks a plan and finds the token of every query token; a sequence that refers to a draw which this
+    /// backend did not make gets an error.
+    fn admit(
+        &self,
+        plan: &StepPlan,
+    ) -> Result<(Vec<TokenId>, Vec<Option<SeqError>>), BackendError> {
+        check_plan(plan, &self.limits).map_err(BackendError::Refused)?;
+        let mut tokens = Vec::with_capacity(plan.num_query_tokens());
+        let mut errors = vec![None; plan.seqs.len()];
+        for (seq, error) in plan.seqs.iter().zip(&mut errors) {
+            for &token in &seq.query {
+                tokens.push(self.resolve(seq, token).unwrap_or_else(|refused| {
+                    error.get_or_insert(SeqError::Refused(refused));
+                    TokenId(0)
+                }));
+            }
+        }
+        Ok((tokens, errors))
+    }
+
+    fn resolve(&self, seq: &SeqPlan, token: QueryToken) -> Result<TokenId, PlanError> {
+        let (step, scored_idx) = match token {
+            QueryToken::Known(token) => return Ok(token),
+            QueryToken::Drawn { step, scored_idx } => (step, scored_idx),
+        };
+        let drawn = self.drawn.iter().find(|(of, _)| *of == step);
+        drawn
+            .and_then(|(_, seqs)| seqs.iter().find(|(of, _)| *of == seq.seq))
+            .and_then(|(_, draws)| draws.get(scored_idx as usize).copied())
+            .ok_or_else(|| PlanError {
+                rule: PlanRule::TokenRange,
+                seq: seq.seq,
+                detail: format!("draw {scored_idx} of step {step} is not known"),
+            })
+    }
+
+    fn run(
+        &mut self,
+        batch: &Batch<'_>,
+        unresolved: Vec<Option<SeqError>>,
+        wanted: Wanted<'_>,
+    ) -> Vec<Option<SeqError>> {
+        let mut faults = Faults::new(batch.seqs.len(), batch.num_rows());
+        for (seq_idx, error) in unresolved.into_iter().enumerate() {
+            if let Some(error) = error {
+                faults.set(seq_idx, error);
+            }
+        }
+        let machine = Machine {
+            isa: self.isa,
+            pool: &self.pool,
+        };
+        self.model
+            .forward(machine, batch, &mut self.memory, &mut faults, wanted);
+        faults.into_errors()
+    }
+}
+
+impl Backend for CpuBackend {
+    type Forward = CpuForward;
+
+    fn limits(&self) -> BackendLimits {
+        self.limits
+    }
+
+    fn forward(&mut self, plan: &StepPlan) -> Result<CpuForward, BackendError> {
+        let (tokens, unresolved) = self.admit(plan)?;
+        let batch = Batch::new(&plan.seqs, tokens);
+        let mut selected = Vec::new();
+        for (seq_idx, seq) in plan.seqs.iter().enumerate() {
+            let first = batch.rows(seq_idx).start;
+            selected.extend(
+                seq.scored
+                    .iter()
+                    .map(|scored| first + scored.query_idx as usize),
+            );
+        }
+        let mut logits = std::mem::take(&mut self.spare);
+        logits.resize(selected.len() * self.model.vocab_size(), 0.0);
+        let wanted = Wanted {
+            selected: &selected,
+            logits: &mut logits,
+            probe: None,
+        };
+        let errors = self.run(&batch, unresolved, wanted);
+        Ok(CpuForward {
+            tokens: batch.tokens,
+            plan: plan.clone(),
+            logits,
+            errors,
+        })
+    }
+
+    fn sample(&mut self, forward: CpuForward, masks: &MaskSet) -> Result<StepOutput, BackendError> {
+        let CpuForward {
+            plan,
+            tokens,
+            logits,
+            errors,
+        } = forward;
+        check_masks(&plan, masks, self.limits.vocab_size)?;
+        let vocab_size = self.model.vocab_size();
+        let (mut tokens, mut rows) = (&tokens[..], &logits[..]);
+        let mut seqs = Vec::with_capacity(plan.seqs.len());
+        for (seq, error) in plan.seqs.iter().zip(errors) {
+            let own_tokens;
+            (own_tokens, tokens) = tokens.split_at(seq.query.len());
+            let own_rows;
+            (own_rows, rows) = rows.split_at(seq.scored.len() * vocab_size);
+            let draws = match error {
+                Some(error) => Err(error),
+                None => {
+                    let masks: Vec<_> = seq
+                        .scored
+                        .iter()
+                        .map(|scored| scored.mask.and_then(|row| masks.get(row)))
+                        .collect();
+                    draw_seq(
+                        &mut self.sampler,
+                        seq,
+                        own_tokens,
+                        own_rows,
+                        vocab_size,
+                        &masks,
+                    )
+                }
+            };
+            seqs.push(SeqOutput {
+                seq: seq.seq,
+                draws,
+            });
+        }
+        self.keep_draws(plan.step, &seqs);
+        self.spare = logits;
+        Ok(StepOutput {
+            step: plan.step,
+            seqs,
+        })
+    }
+}
+
+impl CpuBackend {
+    fn keep_draws(&mut self, step: StepId, seqs: &[SeqOutput]) {
+        // A step that is computed again replaces what it drew before.
+        self.drawn.retain(|(of, _)| *of != step);
+        if self.drawn.len() == STEPS_KEPT {
+            self.drawn.pop_front();
+        }
+        let draws = seqs.iter().filter_map(|seq| {
+            let draws = seq.draws.as_ref().ok()?;
+            Some((seq.seq, draws.iter().map(|draw| draw.token).collect()))
+        });
+        self.drawn.push_back((step, draws.collect()));
+    }
+}
+
+/// Fails unless there is a mask row, of the vocabulary's width, for each that the plan names.
+fn check_masks(plan: &StepPlan, masks: &MaskSet, vocab_size: u32) -> Result<(), BackendError> {
+    if masks.rows.len() != plan.num_mask_rows as usize {
+        return Err(BackendError::Device(format!(
+            "{} mask rows, expected {}",
+            masks.rows.len(),
+            plan.num_mask_rows
+        )));
+    }
+    for (row, mask) in masks.rows.iter().enumerate() {
+        if let Some(mask) = mask.as_ref().filter(|mask| mask.vocab_size() != vocab_size) {
+            return Err(BackendError::Device(format!(
+                "mask row {row} is for {} tokens, expected {vocab_size}",
+                mask.vocab_size()
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! The gated delta net: a causal convolution over queries, keys and values, then a recurrent state per value
+//! head. Everything that it knows about the past comes from the row that the plan names.
+
+use super::{Scratch, Step};
+use crate::Linear;
+use crate::cache::{LayerRows, StateRows, StateShape};
+use crate::disjoint::{Disjoint, for_rows, sized};
+use crate::kernels::{
+    self, CONV_TAPS_MAX, ConvSilu, DeltaGates, DeltaStep, GatedRmsNorm, HEAD_DIM_MAX, L2Norm,
+};
+use crate::load::{LoadError, Loader, Norm, NormKind, Split, ensure_range};
+use lockstep_numerics::elementary::exp;
+use lockstep_package::LinearConfig;
+
+/// Added to the sum of squares of a query or a key.
+const L2_EPS: f32 = 1e-6;
+/// Rows that one task of the convolution takes.
+const ROWS_PER_TASK: usize = 4;
+
+pub(crate) struct DeltaNet {
+    // Outputs: queries, keys, values (the channels of the convolution), z, b, a.
+    project: Linear,
+    out: Linear,
+    norm: Norm,
+    // (taps, channels), oldest tap first.
+    conv: Vec<f32>,
+    // Stands for inputs before the first token.
+    zeros: Vec<f32>,
+    // exp(A_log) per value head.
+    rate: Vec<f32>,
+    bias: Vec<f32>,
+    dims: LinearConfig,
+    query_scale: f32,
+    // Index among the layers that have recurrent state.
+    state_layer: usize,
+}
+
+/// The shape of a row's state in one layer.
+pub(crate) fn state_shape(dims: &LinearConfig) -> StateShape {
+    StateShape {
+        conv_taps: dims.conv_kernel - 1,
+        channels: channels(dims),
+        num_heads: dims.num_value_heads,
+        key_dim: dims.key_head_dim,
+        value_dim: dims.value_head_dim,
+    }
+}
+
+fn channels(dims: &LinearConfig) -> usize {
+    2 * dims.num_key_heads * dims.key_head_dim + dims.num_value_heads * dims.value_head_dim
+}
+
+/// The buffers of a step in this layer.
+struct Buffers<'a> {
+    // (rows, outputs of `project`)
+    projected: &'a [f32],
+    // (rows, channels): after the convolution.
+    mixed: &'a [f32],
+    // (rows, decays then betas)
+    gates: &'a [f32],
+}
+
+impl DeltaNet {
+    pub(crate) fn load(
+        loader: &Loader<'_>,
+        layer: usize,
+        state_layer: usize,
+        dims: LinearConfig,
+    ) -> Result<DeltaNet, LoadError> {
+        ensure_range(
+            "linear_conv_kernel_dim",
+            dims.conv_kernel,
+            1..=CONV_TAPS_MAX,
+        )?;
+        ensure_range(
+            "linear_value_head_dim",
+            dims.value_head_dim,
+            1..=HEAD_DIM_MAX,
+        )?;
+        let name = |name: &str| loader.layer_name(layer, &format!("linear_attn.{name}"));
+        let inputs = ["qkv", "z", "b", "a"].map(|part| name(&format!("in_proj_{part}.weight")));
+        let stored = loader.vector(&name("conv1d.weight"))?;
+        let (channels, taps) = (channels(&dims), dims.conv_kernel);
+        let mut conv = vec![0.0; stored.len()];
+        for (channel, weights) in stored.chunks_exact(taps).enumerate() {
+            for (tap, &weight) in weights.iter().enumerate() {
+                conv[tap * channels + channel] = weight;
+            }
+        }
+        let rate = loader
+            .vector(&name("A_log"))?
+            .into_iter()
+            .map(exp)
+            .collect();
+        Ok(DeltaNet {
+            project: loader.linear(&inputs, Split::Outputs)?,
+            out: loader.linear(&[name("out_proj.weight")], Split::Inputs)?,
+            norm: loader.norm(&name("norm.weight"), NormKind::Plain)?,
+            conv,
+            zeros: vec![0.0; channels],
+            rate,
+            bias: loader.vector(&name("dt_bias"))?,
+            dims,
+            query_scale: 1.0 / (dims.key_head_dim as f32).sqrt(),
+            state_layer,
+        })
+    }
+
+    /// Bytes of weights that a step reads.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.project.num_bytes() + self.out.num_bytes()
+    }
+
+    fn channels(&self) -> usize {
+        self.zeros.len()
+    }
+
+    fn num_values(&self) -> usize {
+        self.dims.num_value_heads * self.dims.value_head_dim
+    }
+
+    /// `x` and `out` are (rows, hidden). Reads and writes the rows of state that the plan names.
+    pub(crate) fn forward(
+        &self,
+        step: &Step<'_>,
+        rows: &mut StateRows,
+        scratch: &mut Scratch,
+        x: &[f32],
+        out: &mut [f32],
+    ) {
+        let (isa, pool, m) = (step.machine.isa, step.machine.pool, step.batch.num_rows());
+        let rows = rows.layer(self.state_layer);
+        let projected = sized(&mut scratch.projected, m * self.project.n());
+        self.project.forward(isa, pool, x, m, projected);
+        let mixed = sized(&mut scratch.mixed, m * self.channels());
+        let gates = sized(&mut scratch.gates, m * 2 * self.dims.num_value_heads);
+        self.convolve(step, &rows, projected, mixed, gates);
+        let inner = sized(&mut scratch.inner, m * self.num_values());
+        let buffers = Buffers {
+            projected,
+            mixed,
+            gates,
+        };
+        self.recur(step, &rows, &buffers, inner);
+        self.out.forward(isa, pool, inner, m, out);
+    }
+
+    /// Per row: convolution, norms of queries and keys, gates, and the convolution's state where a row of
+    /// state is to be written after this token.
+    fn convolve(
+        &self,
+        step: &Step<'_>,
+        rows: &LayerRows<'_>,
+        projected: &[f32],
+        mixed: &mut [f32],
+        gates: &mut [f32],
+    ) {
+        let (isa, batch) = (step.machine.isa, step.batch);
+        let (channels, width) = (self.channels(), self.project.n());
+        let (heads, taps) = (self.dims.num_value_heads, self.dims.conv_kernel);
+        let key_width = self.dims.num_key_heads * self.dims.key_head_dim;
+        let gates = Disjoint::new(gates);
+        for_rows(
+            step.machine.pool,
+            mixed,
+            channels,
+            ROWS_PER_TASK,
+            &|row, out| {
+                let (seq_idx, query_idx) = batch.owner(row);
+                let plan = &batch.seqs[seq_idx].rows;
+                // SAFETY: a row that is read in a step is never written in it, which check_plan holds.
+                let past = plan.read.map(|read| unsafe { rows.conv(read) });
+                // The input `back` tokens before this one: from this step, from the row, or nothing yet.
+                let input = |back: usize| -> &[f32] {
+                    if back <= query_idx {
+                        &projected[(row - back) * width..][..channels]
+                    } else {
+                        let age = back - query_idx;
+                        match past {
+                            Some(past) => &past[(taps - 1 - age) * channels..][..channels],
+                            None => &self.zeros,
+                        }
+                    }
+                };
+                let mut inputs: [&[f32]; CONV_TAPS_MAX] = [&[]; CONV_TAPS_MAX];
+                for (tap, slot) in inputs[..taps].iter_mut().enumerate() {
+                    *slot = input(taps - 1 - tap);
+                }
+                let inputs = &inputs[..taps];
+                let write = plan
+                    .writes
+                    .iter()
+                    .find(|write| write.query_idx as usize == query_idx);
+                if let Some(write) = write {
+                    // SAFETY: a row that is written is named once in a step, and this token has one task.
+                    let state = unsafe { rows.conv_mut(write.row) };
+                    for (to, from) in state.chunks_exact_mut(channels).zip(&inputs[1..]) {
+                        to.copy_from_slice(from);
+                    }
+                }
+                kernels::run(
+                    isa,
+                    ConvSilu {
+                        inputs,
+                        weights: &self.conv,
+                        out: &mut *out,
+                    },
+                );
+                let (queries, rest) = out.split_at_mut(key_width);
+                for (part, scale) in [(queries, self.query_scale), (&mut rest[..key_width], 1.0)] {
+                    for x in part.chunks_exact_mut(self.dims.key_head_dim) {
+                        kernels::run(
+                            isa,
+                            L2Norm {
+                                x,
+                                eps: L2_EPS,
+                                scale,
+                            },
+                        );
+                    }
+                }
+                let own = &projected[row * width..(row + 1) * width];
+                let (b, a) = own[channels + self.num_values()..].split_at(heads);
+                kernels::run(
+                    isa,
+                    DeltaGates {
+                        a,
+                        b,
+                        rate: &self.rate,
+                        bias: &self.bias,
+                        // SAFETY: each row belongs to one task.
+                        out: unsafe { gates.slice(row * 2 * heads, 2 * heads) },
+                    },
+                );
+            },
+        );
+    }
+
+    /// Per sequence and value head: the recurrence, token by token. `out` is (rows, values).
+    fn recur(&self, step: &Step<'_>, rows: &LayerRows<'_>, buffers: &Buffers<'_>, out: &mut [f32]) {
+        let heads = self.dims.num_value_heads;
+        let out = Disjoint::new(out);
+        step.machine
+            .pool
+            .run(step.batch.seqs.len() * heads, &|task| {
+                // SAFETY: each pair of sequence and head is one task, and no two sequences write one row.
+                unsafe { self.recur_head(step, rows, buffers, (task / heads, task % heads), &out) };
+            });
+    }
+
+    /// # Safety
+    /// No other task holds this head of a row that this sequence writes, nor this head of its outputs.
+    unsafe fn recur_head(
+        &self,
+        step: &Step<'_>,
+        rows: &LayerRows<'_>,
+        buffers: &Buffers<'_>,
+        (seq_idx, head): (usize, usize),
+        out: &Disjoint<'_>,
+    ) {
+        let (isa, batch, dims) = (step.machine.isa, step.batch, &self.dims);
+        let plan = &batch.seqs[seq_idx].rows;
+        let (keys, values) = (dims.key_head_dim, dims.value_head_dim);
+        let key_head = head / (dims.num_value_heads / dims.num_key_heads);
+        let mut writes = plan.writes.iter().peekable();
+        let mut held = Vec::new();
+        // The state is computed in the first row that is written, and copied on to each later one.
+        let mut state: &mut [f32] = match writes.peek() {
+            // SAFETY: passed on.
+            Some(write) => unsafe { rows.head_mut(write.row, head) },
+            None => {
+                held.resize(keys * values, 0.0);
+                &mut held
+            }
+        };
+        match plan.read {
+            // SAFETY: a row that is read in a step is never written in it.
+            Some(read) => state.copy_from_slice(unsafe { rows.head(read, head) }),
+            None => state.fill(0.0),
+        }
+        for (query_idx, row) in batch.rows(seq_idx).enumerate() {
+            let mixed = &buffers.mixed[row * self.channels()..(row + 1) * self.channels()];
+            let key_width = dims.num_key_heads * keys;
+            let gates = &buffers.gates[row * 2 * dims.num_value_heads..];
+            let mut core = [0.0; HEAD_DIM_MAX];
+            let core = &mut core[..values];
+            kernels::run(
+                isa,
+                DeltaStep {
+                    state: &mut *state,
+                    query: &mixed[key_head * keys..][..keys],
+                    key: &mixed[key_width + key_head * keys..][..keys],
+                    value: &mixed[2 * key_width + head * values..][..values],
+                    decay: gates[head],
+                    beta: gates[dims.num_value_heads + head],
+                    out: &mut *core,
+                },
+            );
+            let gate_at = row * self.project.n() + self.channels() + head * values;
+            kernels::run(
+                isa,
+                GatedRmsNorm {
+                    x: core,
+                    weight: &self.norm.weight,
+                    gate: &buffers.projected[gate_at..gate_at + values],
+                    eps: self.norm.eps,
+                    // SAFETY: passed on.
+                    out: unsafe { out.slice(row * self.num_values() + head * values, values) },
+                },
+            );
+            if writes
+                .peek()
+                .is_some_and(|write| write.query_idx as usize == query_idx)
+            {
+                writes.next();
+                if let Some(write) = writes.peek() {
+                    // SAFETY: passed on; rows of one sequence differ from each other.
+                    let next = unsafe { rows.head_mut(write.row, head) };
+                    next.copy_from_slice(state);
+                    state = next;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The gated MLP: `down(silu(gate(x)) * up(x))`.
+
+use super::{ROWS_PER_TASK, Scratch, Step};
+use crate::Linear;
+use crate::disjoint::{for_rows, sized};
+use crate::kernels::{self, SiluMul};
+use crate::load::{LoadError, Loader, Split};
+
+pub(crate) struct Mlp {
+    // Outputs: gates, then ups.
+    gate_up: Linear,
+    down: Linear,
+}
+
+impl Mlp {
+    pub(crate) fn load(loader: &Loader<'_>, layer: usize) -> Result<Mlp, LoadError> {
+        let name = |name: &str| loader.layer_name(layer, &format!("mlp.{name}.weight"));
+        Ok(Mlp {
+            gate_up: loader.linear(&[name("gate_proj"), name("up_proj")], Split::Outputs)?,
+            down: loader.linear(&[name("down_proj")], Split::Inputs)?,
+        })
+    }
+
+    /// Bytes of weights that a step reads.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.gate_up.num_bytes() + self.down.num_bytes()
+    }
+
+    /// `x` and `out` are (rows, hidden).
+    pub(crate) fn forward(
+        &self,
+        step: &Step<'_>,
+        scratch: &mut Scratch,
+        x: &[f32],
+        out: &mut [f32],
+    ) {
+        let (isa, pool, m) = (step.machine.isa, step.machine.pool, step.batch.num_rows());
+        let width = self.down.k();
+        let projected = sized(&mut scratch.projected, m * 2 * width);
+        self.gate_up.forward(isa, pool, x, m, projected);
+        let inner = sized(&mut scratch.inner, m * width);
+        let projected = &*projected;
+        for_rows(pool, inner, width, ROWS_PER_TASK, &|row, out| {
+            let (gate, up) = projected[row * 2 * width..(row + 1) * 2 * width].split_at(width);
+            kernels::run(isa, SiluMul { gate, up, out });
+        });
+        self.down.forward(isa, pool, inner, m, out);
+    }
+}

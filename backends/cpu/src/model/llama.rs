@@ -1,0 +1,22 @@
+//! Llama, and what is built like it (SmolLM2): attention and MLP, plain norms.
+
+use super::{Layer, Mixer, layer_around};
+use crate::layers::{Attention, AttentionStyle};
+use crate::load::{LoadError, Loader, NormKind};
+
+/// How its norms are stored.
+pub(super) const NORM: NormKind = NormKind::Plain;
+
+const STYLE: AttentionStyle = AttentionStyle {
+    head_norms: None,
+    gated: false,
+};
+
+pub(super) fn layers(loader: &Loader<'_>) -> Result<Vec<Layer>, LoadError> {
+    (0..loader.config().num_layers)
+        .map(|layer| {
+            let mixer = Attention::load(loader, layer, layer, STYLE)?;
+            layer_around(loader, layer, NORM, Mixer::Attention(mixer))
+        })
+        .collect()
+}

@@ -1,0 +1,278 @@
+//! A model is data: an embedding, layers made of shared pieces, a norm and a head. One file per architecture
+//! says which pieces and which tensors; this file runs whatever they built.
+
+mod llama;
+mod qwen3;
+mod qwen3_5;
+
+use crate::batch::{Batch, Faults, Machine, Op};
+use crate::cache::{KvCache, StateRows};
+use crate::disjoint::{for_rows, sized};
+use crate::layers::{
+    self, Attention, DeltaNet, Mlp, ROWS_PER_TASK, Scratch, Step, add_and_check, normalise,
+};
+use crate::load::{Embedding, LoadError, Loader, Norm, NormKind, Split};
+use crate::{Linear, kernels};
+use lockstep_numerics::rotary::{Rotary, RotaryScaling, RotaryTable};
+use lockstep_package::{Architecture, ModelConfig, RopeScaling};
+
+/// What a layer mixes tokens with.
+pub(crate) enum Mixer {
+    Attention(Attention),
+    DeltaNet(DeltaNet),
+}
+
+/// One layer: `x += mixer(norm(x))`, then `x += mlp(norm(x))`.
+pub(crate) struct Layer {
+    pub(crate) mixer_norm: Norm,
+    pub(crate) mixer: Mixer,
+    pub(crate) mlp_norm: Norm,
+    pub(crate) mlp: Mlp,
+}
+
+/// The weights of a model.
+pub(crate) struct Model {
+    embedding: Embedding,
+    layers: Vec<Layer>,
+    final_norm: Norm,
+    head: Linear,
+    rotary: RotaryTable,
+    hidden: usize,
+}
+
+/// What a step reads and writes besides the plan.
+pub(crate) struct Memory {
+    pub(crate) cache: KvCache,
+    pub(crate) rows: StateRows,
+    scratch: Scratch,
+    x: Vec<f32>,
+    normed: Vec<f32>,
+    mixed: Vec<f32>,
+}
+
+/// Intermediate results of a whole step, for comparisons with an oracle.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Probe {
+    /// Logits of every query token: (rows, vocab_size).
+    pub logits: Vec<f32>,
+    /// After the embedding, after each layer but the last, and after the final norm: (rows, hidden) each.
+    pub hidden: Vec<Vec<f32>>,
+}
+
+/// What a step is to leave behind besides blocks and rows.
+pub(crate) struct Wanted<'a> {
+    /// The rows whose logits are wanted.
+    pub(crate) selected: &'a [usize],
+    /// (selected, vocab_size)
+    pub(crate) logits: &'a mut [f32],
+    /// Where hidden states go.
+    pub(crate) probe: Option<&'a mut Probe>,
+}
+
+impl Model {
+    /// Loads the model that the package's configuration names, for sequences of at most this length.
+    pub(crate) fn load(loader: &Loader<'_>, seq_len_max: usize) -> Result<Model, LoadError> {
+        let config = loader.config();
+        let (layers, norm_kind) = match config.architecture {
+            Architecture::Llama => (llama::layers(loader)?, llama::NORM),
+            Architecture::Qwen3 => (qwen3::layers(loader)?, qwen3::NORM),
+            Architecture::Qwen3_5 => (qwen3_5::layers(loader)?, qwen3_5::NORM),
+        };
+        let embedding = loader.name("embed_tokens.weight");
+        let head = if config.tie_word_embeddings {
+            embedding.clone()
+        } else {
+            "lm_head.weight".to_string()
+        };
+        Ok(Model {
+            embedding: loader.embedding(&embedding)?,
+            layers,
+            final_norm: loader.norm(&loader.name("norm.weight"), norm_kind)?,
+            head: loader.linear(&[head], Split::Outputs)?,
+            rotary: rotary(config).table(seq_len_max),
+            hidden: config.hidden_size,
+        })
+    }
+
+    pub(crate) fn vocab_size(&self) -> usize {
+        self.head.n()
+    }
+
+    /// Bytes of weights that a decode step of one token reads.
+    pub(crate) fn num_bytes(&self) -> usize {
+        let layers = self.layers.iter().map(|layer| {
+            let mixer = match &layer.mixer {
+                Mixer::Attention(attention) => attention.num_bytes(),
+                Mixer::DeltaNet(delta_net) => delta_net.num_bytes(),
+            };
+            mixer + layer.mlp.num_bytes()
+        });
+        layers.sum::<usize>() + self.head.num_bytes()
+    }
+
+    /// Runs a step.
+    pub(crate) fn forward(
+        &self,
+        machine: Machine<'_>,
+        batch: &Batch<'_>,
+        memory: &mut Memory,
+        faults: &mut Faults,
+        mut wanted: Wanted<'_>,
+    ) {
+        let (hidden, m) = (self.hidden, batch.num_rows());
+        let step = Step {
+            machine,
+            batch,
+            rotary: &self.rotary,
+        };
+        let x = sized(&mut memory.x, m * hidden);
+        let normed = sized(&mut memory.normed, m * hidden);
+        let mixed = sized(&mut memory.mixed, m * hidden);
+        for_rows(machine.pool, x, hidden, ROWS_PER_TASK, &|row, x| {
+            self.embedding.row(batch.tokens[row].0 as usize, x);
+        });
+        for (idx, layer) in self.layers.iter().enumerate() {
+            if let Some(probe) = wanted.probe.as_deref_mut() {
+                probe.hidden.push(x.to_vec());
+            }
+            let op = |name| Op {
+                name,
+                layer: Some(idx),
+            };
+            normalise(machine, &layer.mixer_norm, x, normed, faults);
+            faults.collect(batch, op("norm"));
+            let scratch = &mut memory.scratch;
+            let name = match &layer.mixer {
+                Mixer::Attention(attention) => {
+                    attention.forward(&step, &mut memory.cache, scratch, normed, mixed);
+                    "attention"
+                }
+                Mixer::DeltaNet(delta_net) => {
+                    delta_net.forward(&step, &mut memory.rows, scratch, normed, mixed);
+                    "delta_net"
+                }
+            };
+            add_and_check(machine, hidden, x, mixed, faults);
+            faults.collect(batch, op(name));
+            normalise(machine, &layer.mlp_norm, x, normed, faults);
+            faults.collect(batch, op("norm"));
+            layer.mlp.forward(&step, scratch, normed, mixed);
+            add_and_check(machine, hidden, x, mixed, faults);
+            faults.collect(batch, op("mlp"));
+        }
+        if let Some(probe) = wanted.probe.take() {
+            normalise(machine, &self.final_norm, x, normed, faults);
+            probe.hidden.push(normed.to_vec());
+        }
+        self.head(machine, batch, memory, faults, wanted);
+    }
+
+    /// Final norm and head of the selected rows.
+    fn head(
+        &self,
+        machine: Machine<'_>,
+        batch: &Batch<'_>,
+        memory: &mut Memory,
+        faults: &mut Faults,
+        wanted: Wanted<'_>,
+    ) {
+        let (selected, logits) = (wanted.selected, wanted.logits);
+        let (hidden, x) = (self.hidden, &memory.x);
+        let normed = sized(&mut memory.normed, selected.len() * hidden);
+        {
+            let faults = &*faults;
+            for_rows(machine.pool, normed, hidden, ROWS_PER_TASK, &|idx, out| {
+                let row = selected[idx];
+                let finite = kernels::run(
+                    machine.isa,
+                    kernels::RmsNorm {
+                        x: &x[row * hidden..(row + 1) * hidden],
+                        weight: &self.final_norm.weight,
+                        eps: self.final_norm.eps,
+                        out,
+                    },
+                );
+                if !finite {
+                    faults.mark(row);
+                }
+            });
+        }
+        let op = |name| Op { name, layer: None };
+        faults.collect(batch, op("final_norm"));
+        self.head
+            .forward(machine.isa, machine.pool, normed, selected.len(), logits);
+        let vocab_size = self.vocab_size();
+        machine.pool.run(selected.len(), &|idx| {
+            let row = &logits[idx * vocab_size..(idx + 1) * vocab_size];
+            faults.check(machine.isa, selected[idx], row);
+        });
+        faults.collect(batch, op("head"));
+    }
+}
+
+impl Memory {
+    /// Memory for this many blocks and rows; the system provides it as it is used.
+    pub(crate) fn new(config: &ModelConfig, num_blocks: usize, num_rows: usize) -> Memory {
+        let num_state_layers = num_state_layers(config);
+        let rows = match &config.linear {
+            Some(dims) => StateRows::new(num_state_layers, num_rows, layers::state_shape(dims)),
+            None => StateRows::none(),
+        };
+        Memory {
+            cache: KvCache::new(
+                config.num_layers - num_state_layers,
+                num_blocks,
+                config.num_key_value_heads,
+                config.head_dim,
+            ),
+            rows,
+            scratch: Scratch::default(),
+            x: Vec::new(),
+            normed: Vec::new(),
+            mixed: Vec::new(),
+        }
+    }
+}
+
+/// Layers that keep recurrent state.
+pub(crate) fn num_state_layers(config: &ModelConfig) -> usize {
+    let linear = |layer: &&lockstep_package::LayerType| {
+        **layer == lockstep_package::LayerType::LinearAttention
+    };
+    config.layer_types.iter().filter(linear).count()
+}
+
+fn rotary(config: &ModelConfig) -> Rotary {
+    let scaling = match config.rope.scaling {
+        RopeScaling::None => RotaryScaling::Default,
+        RopeScaling::Linear { factor } => RotaryScaling::Linear { factor },
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position_embeddings,
+        } => RotaryScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position_embeddings: original_max_position_embeddings as f64,
+        },
+    };
+    Rotary::new(config.rope.theta, config.rotary_dim(), scaling)
+}
+
+/// A layer around its mixer; all architectures name the rest alike.
+fn layer_around(
+    loader: &Loader<'_>,
+    layer: usize,
+    norm: NormKind,
+    mixer: Mixer,
+) -> Result<Layer, LoadError> {
+    let name = |name: &str| loader.layer_name(layer, name);
+    Ok(Layer {
+        mixer_norm: loader.norm(&name("input_layernorm.weight"), norm)?,
+        mixer,
+        mlp_norm: loader.norm(&name("post_attention_layernorm.weight"), norm)?,
+        mlp: Mlp::load(loader, layer)?,
+    })
+}
