@@ -106,7 +106,7 @@ impl Engine {
     /// Ends a sequence. Its blocks are free at once, or with the commit of the step that names them.
     /// False if there is no such sequence, or no longer.
     pub fn abort(&mut self, seq: SeqId) -> bool {
-        let exists = self.scheduler.seqs.contains_key(&seq);
+        let exists = self.is_live(seq);
         let ending = Ending {
             finish: Finish::Aborted,
             dropped_call: None,
@@ -172,6 +172,11 @@ impl Engine {
     /// Whether a sequence waits or runs, or a step is in flight.
     pub fn has_work(&self) -> bool {
         !self.scheduler.seqs.is_empty() || !self.in_flight.is_empty()
+    }
+
+    /// Whether a sequence was taken and has not ended.
+    pub fn is_live(&self, seq: SeqId) -> bool {
+        self.scheduler.seqs.contains_key(&seq)
     }
 
     /// The first broken invariant, if there is one: stop the engine.
