@@ -1,19 +1,80 @@
-//! The `lockstep` command.
+//! The `lockstep` command: one module per subcommand, and what they share. This is the only place that
+//! knows which backends exist, and that reads a terminal, a signal or the machine's clock for its own sake.
+//! It must never decide what an answer is.
+
+mod answer;
+mod backend;
+mod bench;
+mod chat;
+mod dialogue;
+mod exit;
+mod flags;
+mod generate;
+mod hub;
+mod inspect;
+mod interrupt;
+mod parse;
+mod session;
+mod terminal;
+
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-use clap::Parser;
+const EXAMPLES: &str = "\
+Examples:
+  lockstep chat                                 talk to the embedded model
+  lockstep serve                                OpenAI and Anthropic APIs on http://127.0.0.1:8000
+  lockstep serve -m ./SmolLM2-135M-Instruct     the same for a Hugging Face directory
+  lockstep generate --chat 'What is 3 plus 4?' --seed 1 --json --digests
+  lockstep bench                                speed beside the machine's own limits
 
-mod parse;
+Exit codes: 0 done, 1 a check failed, 2 wrong command line, 3 an input can't be used,
+4 the engine or the server failed, 130 interrupted.";
 
-/// An LLM serving engine whose every answer can be computed again, to the same bit
+/// Serves language models whose every answer can be computed again, anywhere, to the same bit.
 #[derive(Parser)]
-#[command(name = "lockstep", version)]
+#[command(name = "lockstep", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+// The arguments of a command are read once; their size does not matter.
+#[allow(clippy::large_enum_variant, reason = "one value per process")]
+#[derive(Subcommand)]
 enum Command {
+    Chat(chat::ChatArgs),
+    Generate(generate::GenerateArgs),
+    Inspect(inspect::InspectArgs),
+    Bench(bench::BenchArgs),
     Parse(parse::ParseArgs),
 }
 
 fn main() -> ExitCode {
-    match Command::parse() {
+    match Cli::parse().command {
+        Command::Chat(args) => chat::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Parse(args) => parse::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.clone().render_help().to_string();
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+        }
     }
 }

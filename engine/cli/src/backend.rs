@@ -1,0 +1,164 @@
+//! Which backends exist, and how flags become their options. The only place of the repository that knows
+//! more than one of them. It must never change a plan or an output on its way.
+
+use crate::{
+    exit::Failure,
+    flags::{EngineArgs, IsaKind, MachineArgs, WeightsKind},
+};
+use lockstep_cpu::{CpuBackend, CpuForward, CpuOptions, Isa, WeightRule};
+use lockstep_fingerprint::{Fingerprint, FingerprintConfig, Scored};
+use lockstep_package::{LayerType, ModelConfig, Package, Progress};
+use lockstep_step::{
+    BLOCK_LEN, Backend, BackendError, BackendLimits, MaskSet, StepOutput, StepPlan,
+};
+
+/// Any backend that flags can name.
+pub enum AnyBackend {
+    /// A model on the CPU.
+    Cpu(Box<CpuBackend>),
+    /// A model made of hashes.
+    Fingerprint(Box<Fingerprint>),
+}
+
+/// A step of any of them, between its phases.
+pub enum AnyForward {
+    /// Of the CPU.
+    Cpu(Box<CpuForward>),
+    /// Of the hashes.
+    Fingerprint(Box<Scored>),
+}
+
+impl AnyBackend {
+    /// A package's model on the CPU.
+    ///
+    /// # Errors
+    /// Weights that can't be used, or instructions that the machine doesn't have.
+    pub fn cpu(
+        package: &Package,
+        machine: &MachineArgs,
+        engine: &EngineArgs,
+        progress: &dyn Progress,
+    ) -> Result<AnyBackend, Failure> {
+        let seq_len_max = seq_len_max(package, engine);
+        let options = CpuOptions {
+            weights: match machine.weights {
+                WeightsKind::F32 => WeightRule::F32,
+                WeightsKind::Q8 => WeightRule::Q8,
+            },
+            num_threads: machine.num_threads(),
+            isa: isa(machine.isa)?,
+            num_blocks: num_blocks(&package.config, engine, seq_len_max),
+            num_rows: num_rows(engine),
+            query_tokens_max: engine.max_num_batched_tokens,
+            seq_len_max: Some(seq_len_max),
+        };
+        let backend = CpuBackend::load(package, &options, progress).map_err(|error| {
+            let next = "`lockstep inspect --verify` looks at every tensor";
+            Failure::input(error, next)
+        })?;
+        Ok(AnyBackend::Cpu(Box::new(backend)))
+    }
+
+    /// Hashes in place of a package's model.
+    pub fn fingerprint(package: &Package, engine: &EngineArgs) -> AnyBackend {
+        let seq_len_max = seq_len_max(package, engine);
+        let limits = BackendLimits {
+            vocab_size: u32::try_from(package.config.vocab_size).unwrap_or(u32::MAX),
+            num_blocks: num_blocks(&package.config, engine, seq_len_max),
+            num_rows: num_rows(engine),
+            seq_len_max,
+            query_tokens_max: engine.max_num_batched_tokens,
+        };
+        AnyBackend::Fingerprint(Box::new(Fingerprint::new(FingerprintConfig::new(limits))))
+    }
+
+    /// A word about what computes.
+    #[allow(dead_code, reason = "serve says it")]
+    pub fn describe(&self) -> String {
+        match self {
+            AnyBackend::Cpu(backend) => backend.isa().name().to_owned(),
+            AnyBackend::Fingerprint(_) => "fingerprint".to_owned(),
+        }
+    }
+}
+
+impl Backend for AnyBackend {
+    type Forward = AnyForward;
+
+    fn limits(&self) -> BackendLimits {
+        match self {
+            AnyBackend::Cpu(backend) => backend.limits(),
+            AnyBackend::Fingerprint(backend) => backend.limits(),
+        }
+    }
+
+    fn forward(&mut self, plan: &StepPlan) -> Result<AnyForward, BackendError> {
+        Ok(match self {
+            AnyBackend::Cpu(backend) => AnyForward::Cpu(Box::new(backend.forward(plan)?)),
+            AnyBackend::Fingerprint(backend) => {
+                AnyForward::Fingerprint(Box::new(backend.forward(plan)?))
+            }
+        })
+    }
+
+    fn sample(&mut self, forward: AnyForward, masks: &MaskSet) -> Result<StepOutput, BackendError> {
+        match (self, forward) {
+            (AnyBackend::Cpu(backend), AnyForward::Cpu(forward)) => backend.sample(*forward, masks),
+            (AnyBackend::Fingerprint(backend), AnyForward::Fingerprint(forward)) => {
+                backend.sample(*forward, masks)
+            }
+            _ => Err(BackendError::Device("a step of another backend".to_owned())),
+        }
+    }
+}
+
+fn isa(kind: IsaKind) -> Result<Option<Isa>, Failure> {
+    let isa = match kind {
+        IsaKind::Auto => return Ok(None),
+        IsaKind::Scalar => Isa::Scalar,
+        IsaKind::Avx2 => Isa::Avx2,
+        IsaKind::Avx512 => Isa::Avx512,
+    };
+    if Isa::available().contains(&isa) {
+        return Ok(Some(isa));
+    }
+    let has = Isa::available()
+        .into_iter()
+        .map(Isa::name)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let what = format!("--isa {}: this machine doesn't have it", isa.name());
+    Err(Failure::usage(what, format!("it has {has}")))
+}
+
+fn seq_len_max(package: &Package, engine: &EngineArgs) -> u32 {
+    let own = u32::try_from(package.config.max_position_embeddings).unwrap_or(u32::MAX);
+    engine.max_model_len.map_or(own, |asked| asked.min(own))
+}
+
+/// Blocks that the flags pay for, but no more than the longest sequences could fill, and no less than one
+/// sequence of the full length needs where memory was not counted by hand.
+fn num_blocks(config: &ModelConfig, engine: &EngineArgs, seq_len_max: u32) -> u32 {
+    if let Some(blocks) = engine.kv_blocks {
+        return blocks;
+    }
+    let per_seq = seq_len_max.div_ceil(BLOCK_LEN);
+    let budget = engine.kv_cache_gib.max(0.0) * f64::from(1u32 << 30);
+    let blocks = (budget / block_bytes(config) as f64) as u32;
+    blocks
+        .min(per_seq.saturating_mul(engine.max_num_seqs))
+        .max(1)
+}
+
+/// Bytes of a block: keys and values of 64 positions in every layer that has them, as 32-bit floats.
+fn block_bytes(config: &ModelConfig) -> usize {
+    let full = |layer: &&LayerType| matches!(layer, LayerType::FullAttention);
+    let num_layers = config.layer_types.iter().filter(full).count();
+    let per_position = 2 * config.num_key_value_heads * config.head_dim * 4;
+    (num_layers * per_position * BLOCK_LEN as usize).max(1)
+}
+
+/// Each running sequence reads one row and writes another.
+fn num_rows(engine: &EngineArgs) -> u32 {
+    engine.max_num_seqs.saturating_mul(2).max(2)
+}

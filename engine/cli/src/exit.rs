@@ -1,0 +1,75 @@
+//! What the program ends with: codes that mean something, and errors that say what to do next. It must
+//! never be used for a request's own failure inside the server, which is an answer and not an end.
+
+use crate::terminal::Paint;
+use std::{fmt::Display, process::ExitCode};
+
+/// Why the program ended. The numbers are listed in `docs/user/install.md`; 1 is a check that failed, which
+/// is what a command was asked for and no failure of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The command line is wrong; clap ends with the same code.
+    Usage = 2,
+    /// An input can't be used: a model, a prompt, a tools file.
+    Input = 3,
+    /// The engine or the server failed while it ran.
+    Failed = 4,
+    /// The user interrupted.
+    Interrupted = 130,
+}
+
+/// An error to end with.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code.
+    pub exit: Exit,
+    /// What went wrong.
+    pub what: String,
+    /// What to do next; may be empty.
+    pub next: String,
+}
+
+impl Failure {
+    /// The command line is wrong.
+    pub fn usage(what: impl Display, next: impl Display) -> Failure {
+        Failure {
+            exit: Exit::Usage,
+            what: what.to_string(),
+            next: next.to_string(),
+        }
+    }
+
+    /// An input can't be used.
+    pub fn input(what: impl Display, next: impl Display) -> Failure {
+        Failure {
+            exit: Exit::Input,
+            what: what.to_string(),
+            next: next.to_string(),
+        }
+    }
+
+    /// The engine or the server failed.
+    pub fn failed(what: impl Display) -> Failure {
+        let next = "this is a bug or a fault of the machine; run again with RUST_LOG=debug";
+        Failure {
+            exit: Exit::Failed,
+            what: what.to_string(),
+            next: next.to_owned(),
+        }
+    }
+}
+
+/// Ends with what a command came to; an error goes to standard error.
+pub fn end(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let paint = Paint::stderr();
+            eprintln!("{} {}", paint.red("error:"), failure.what);
+            if !failure.next.is_empty() {
+                eprintln!("  {} {}", paint.dim("→"), failure.next);
+            }
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}

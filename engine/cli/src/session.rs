@@ -1,0 +1,241 @@
+//! A model in this process: package, backend, engine, and the loop that runs them. `chat`, `generate` and
+//! `bench` share it; `serve` takes the first two and brings the server's own loop. It must never choose
+//! anything that changes an answer: that is said by flags and by the package.
+
+use crate::{
+    backend::AnyBackend,
+    exit::Failure,
+    flags::{BackendKind, EngineArgs, MachineArgs, ModelArgs},
+    terminal::Bars,
+};
+use lockstep_core::{Engine, EngineConfig, Event, Request, Time, Totals};
+use lockstep_package::Package;
+use lockstep_step::{Backend, SamplingParams, SeqId};
+use std::{path::Path, sync::Arc, time::Instant};
+
+/// Opens what `--model` says, with a progress bar.
+///
+/// # Errors
+/// Whatever is wrong with it, and what to try.
+pub fn open_package(args: &ModelArgs) -> Result<Package, Failure> {
+    let bars = Bars::default();
+    let Some(name) = &args.model else {
+        return Package::embedded().map_err(|error| Failure::failed(error.to_string()));
+    };
+    let path = Path::new(name);
+    if path.exists() {
+        let next = "`lockstep inspect DIR --verify` looks at every file of it";
+        return Package::open(path, &bars).map_err(|error| Failure::input(error, next));
+    }
+    if !is_hub_name(name) {
+        return Err(Failure::input(
+            format!("--model {name}: there is no such directory, and it is no org/name either"),
+            "give a directory with config.json, or a name such as Qwen/Qwen3-0.6B",
+        ));
+    }
+    let folder = crate::hub::fetch(name, args, &bars)?;
+    Package::open(&folder, &bars).map_err(|error| {
+        let next = format!("it was fetched to {}", folder.display());
+        Failure::input(error, next)
+    })
+}
+
+/// Whether a name can be a model of a hub: exactly one slash, and no part that means a folder.
+fn is_hub_name(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    let fine = |part: &&str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
+    };
+    parts.len() == 2 && parts.iter().all(fine)
+}
+
+/// Prepares what computes the package's model, with a progress bar.
+///
+/// # Errors
+/// Weights that can't be used, or flags that contradict the machine.
+pub fn open_backend(
+    package: &Package,
+    machine: &MachineArgs,
+    engine: &EngineArgs,
+) -> Result<AnyBackend, Failure> {
+    let bars = Bars::default();
+    match machine.backend {
+        BackendKind::Auto | BackendKind::Cpu => AnyBackend::cpu(package, machine, engine, &bars),
+        BackendKind::Fingerprint => Ok(AnyBackend::fingerprint(package, engine)),
+    }
+}
+
+/// What the flags say of the engine.
+pub fn engine_config(args: &EngineArgs) -> EngineConfig {
+    EngineConfig {
+        max_num_seqs: args.max_num_seqs,
+        max_num_batched_tokens: args.max_num_batched_tokens,
+        chunk_tokens_max: args.max_num_batched_tokens,
+        checked: args.checked,
+        ..EngineConfig::default()
+    }
+}
+
+/// A package's own way to sample.
+pub fn sampling_defaults(package: &Package) -> SamplingParams {
+    let own = package.contract.sampling;
+    SamplingParams {
+        temperature: own.temperature as f32,
+        top_k: u32::try_from(own.top_k).unwrap_or(u32::MAX),
+        top_p: own.top_p as f32,
+        min_p: own.min_p as f32,
+        repetition_penalty: own.repetition_penalty as f32,
+        ..SamplingParams::greedy()
+    }
+}
+
+/// A seed from the system, for requests that bring none. Small enough that every JSON reader keeps it.
+///
+/// # Errors
+/// If the system has no randomness to give.
+pub fn draw_seed() -> Result<u64, Failure> {
+    let seed = getrandom::u64().map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(seed >> 11)
+}
+
+/// A model, ready to answer.
+pub struct Session {
+    /// What it is served from.
+    pub package: Package,
+    engine: Engine,
+    backend: AnyBackend,
+    start: Instant,
+}
+
+impl Session {
+    /// Opens everything that the flags name.
+    ///
+    /// # Errors
+    /// As [`open_package`] and [`open_backend`].
+    pub fn open(
+        model: &ModelArgs,
+        machine: &MachineArgs,
+        engine: &EngineArgs,
+    ) -> Result<Session, Failure> {
+        let package = open_package(model)?;
+        let backend = open_backend(&package, machine, engine)?;
+        Session::new(package, backend, engine)
+    }
+
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// Flags that the engine can't run with.
+    pub fn new(
+        package: Package,
+        backend: AnyBackend,
+        engine: &EngineArgs,
+    ) -> Result<Session, Failure> {
+        let vocabulary = Arc::new(vocabulary(&package));
+        let engine = Engine::new(engine_config(engine), backend.limits(), vocabulary)
+            .map_err(|error| Failure::usage(error, "change the flags named there"))?;
+        Ok(Session {
+            package,
+            engine,
+            backend,
+            start: Instant::now(),
+        })
+    }
+
+    /// Gives the package back, for another backend.
+    pub fn into_package(self) -> Package {
+        self.package
+    }
+
+    fn now(&self) -> Time {
+        // Half a million years fit into it.
+        Time(self.start.elapsed().as_micros() as u64)
+    }
+
+    /// Takes a request.
+    ///
+    /// # Errors
+    /// Why it can't be taken.
+    pub fn submit(&mut self, request: Request) -> Result<SeqId, Failure> {
+        let now = self.now();
+        let next = "shorten the prompt, or raise --max-model-len or --kv-cache-gib";
+        self.engine
+            .submit(now, request)
+            .map_err(|refusal| Failure::input(refusal, next))
+    }
+
+    /// Ends a sequence early; its events say so.
+    pub fn abort(&mut self, seq: SeqId) {
+        self.engine.abort(seq);
+    }
+
+    /// Computes one step. False if nothing is left to do.
+    ///
+    /// # Errors
+    /// A fault of the engine. A backend's failure is an event of each sequence that it met.
+    pub fn step(&mut self) -> Result<bool, Failure> {
+        let now = self.now();
+        lockstep_core::run_step(&mut self.engine, &mut self.backend, now)
+            .map_err(|fault| Failure::failed(fault.to_string()))
+    }
+
+    /// What the engine has done so far.
+    pub fn totals(&self) -> Totals {
+        self.engine.stats().totals
+    }
+
+    /// News since the last call.
+    pub fn poll_events(&mut self) -> Vec<Event> {
+        self.engine.poll_events()
+    }
+
+    /// Runs until nothing is left to do, handing each piece of news to `on_event`.
+    ///
+    /// # Errors
+    /// As [`Session::step`], or as `on_event`.
+    pub fn run(
+        &mut self,
+        mut on_event: impl FnMut(&mut Session, &Event) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        loop {
+            let worked = self.step()?;
+            let events = self.poll_events();
+            if !worked && events.is_empty() {
+                return Ok(());
+            }
+            for event in &events {
+                on_event(self, event)?;
+            }
+        }
+    }
+}
+
+fn vocabulary(package: &Package) -> lockstep_core::Vocabulary {
+    let bytes = package.tokenizer.token_bytes().to_vec();
+    let special = (0..bytes.len() as u32)
+        .map(|id| package.tokenizer.is_special(id))
+        .collect();
+    lockstep_core::Vocabulary::new(bytes, special)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_hub_name;
+
+    #[test]
+    fn names_of_a_hub() {
+        for name in [
+            "HuggingFaceTB/SmolLM2-135M-Instruct",
+            "a/b",
+            "Qwen/Qwen3-0.6B",
+        ] {
+            assert!(is_hub_name(name), "{name}");
+        }
+        for name in [
+            "./model", "../a", "a/b/c", "/a", "a/", "model", "a/..", "a b/c", "",
+        ] {
+            assert!(!is_hub_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+# Logic lives in Rust and in tools/; a recipe is one line.
+
+# Lists the recipes.
+default:
+    @just --list
+
+# Formatting, lints and the repository's habits.
+check:
+    cargo fmt --all --check && cargo clippy --workspace --all-targets -- -D warnings && cargo test -p lockstep-cli --test integration tidy
+
+# Every Rust test.
+test:
+    cargo test --workspace
+
+# The built program from outside: processes, sockets, bad input.
+e2e:
+    cargo test -p lockstep-cli --test integration e2e
+
+# The official OpenAI and Anthropic Python clients against the built program.
+clients *ARGS:
+    tests/clients/run {{ARGS}}
+
+# The embedded model's battery through the HTTP API, against its recorded score.
+battery *ARGS:
+    tests/clients/run battery {{ARGS}}
+
+# SmolLM2-135M-Instruct as a Hugging Face directory under models/.
+smollm2:
+    tools/smollm2.sh
+
+# Speed beside the machine's own limits.
+bench *ARGS:
+    cargo run --release --bin lockstep -- bench {{ARGS}}
+
+# Serves the embedded model.
+serve *ARGS:
+    cargo run --release --bin lockstep -- serve {{ARGS}}
+
+# Renews snapshots and the pins of documents, after reading them.
+bless:
+    UPDATE_EXPECT=1 BLESS=1 cargo test --workspace
+
+# The pages of the crates.
+docs:
+    cargo doc --workspace --no-deps --document-private-items
+
+# Everything that a change must pass.
+ci:
+    .ci/run

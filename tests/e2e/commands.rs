@@ -1,0 +1,163 @@
+//! Every command: help, exit codes, JSON, and errors that say what to do next.
+
+use super::{json, root, run, stderr, stdout};
+
+#[test]
+fn help_has_examples() {
+    let help = stdout(&run(&["--help"]));
+    let commands = [
+        "serve",
+        "chat",
+        "generate",
+        "inspect",
+        "bench",
+        "parse",
+        "check-logits",
+    ];
+    for command in commands {
+        assert!(help.contains(command), "{help}");
+        let output = run(&[command, "--help"]);
+        assert!(output.status.success());
+        let text = stdout(&output);
+        assert!(text.contains("Examples:"), "{command}: {text}");
+        assert!(!text.contains('\x1b'), "{command}: piped help is plain");
+    }
+}
+
+#[test]
+fn exit_codes_mean_something() {
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["--no-such-flag"], 2, "unexpected argument"),
+        (
+            &["generate", "x", "--temperature", "-1"],
+            2,
+            "--temperature",
+        ),
+        (&["generate", "x", "--max-tokens", "0"], 2, "max-tokens"),
+        (
+            &["generate", "x", "--model", "/no/such/folder"],
+            3,
+            "/no/such/folder",
+        ),
+        (&["generate", "x", "--model", "nonsense"], 3, "nonsense"),
+        (&["generate", "--file", "/no/such/file"], 3, "/no/such/file"),
+        (&["generate", "--system", "y", "x"], 2, "--chat"),
+        (
+            &["generate", "x", "--kv-blocks", "1", "--kv-cache-gib", "2"],
+            2,
+            "cannot be used with",
+        ),
+        (&["serve", "--host", "0.0.0.0", "--port", "0"], 2, "API key"),
+    ];
+    for (args, code, word) in cases {
+        let output = run(args);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(word), "{args:?}: {text}");
+        assert!(
+            output.stdout.is_empty(),
+            "{args:?} prints errors to standard error"
+        );
+        assert!(!text.contains('\x1b'), "{args:?}: piped errors are plain");
+    }
+}
+
+#[test]
+fn inspect_shows_the_embedded_model() {
+    let report = json(&["inspect", "--json"]);
+    assert!(report.is_object(), "{report}");
+    let text = stdout(&run(&["inspect"]));
+    assert!(text.lines().count() > 5 && !text.contains('\x1b'), "{text}");
+    assert!(run(&["inspect", "--verify"]).status.success());
+}
+
+#[test]
+fn bench_prints_speeds() {
+    let tiny = [
+        "--rounds",
+        "1",
+        "--prompt-tokens",
+        "16",
+        "--decode-tokens",
+        "4",
+        "--no-limits",
+    ];
+    let fixed = ["bench", "--threads", "1,2", "--batch", "1,2", "--json"];
+    let report = json(&[&fixed[..], &tiny].concat());
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2, "{report}");
+    for row in rows {
+        assert!(
+            row["prefill"]["tokens_per_second"]
+                .as_f64()
+                .is_some_and(|speed| speed > 0.0)
+        );
+        assert_eq!(row["decode"].as_array().map(Vec::len), Some(2));
+        assert!(row["verdict"].is_string());
+    }
+    let table = stdout(&run(&[&["bench", "--threads", "1"][..], &tiny].concat()));
+    assert!(
+        table.contains("prefill") && table.contains("decode x8"),
+        "{table}"
+    );
+}
+
+#[test]
+fn recorded_calls_parse() {
+    let cases = root().join("tests/fixtures/cases/tool_calls.jsonl");
+    let cases = cases.to_str().expect("UTF-8");
+    let output = run(&["parse", "--cases", cases, "--format", "glm"]);
+    let text = stdout(&output);
+    let last = text.lines().last().unwrap_or("");
+    assert!(
+        output.status.success() && last.ends_with(" passed, 0 failed"),
+        "{text}"
+    );
+    assert_ne!(last, "0 passed, 0 failed");
+}
+
+#[test]
+fn logits_of_every_fixture_are_right() {
+    let mut num_checked = 0;
+    for name in ["llama", "llama3_rope", "qwen3", "qwen3_5"] {
+        let folder = root().join("tests/fixtures/models").join(name);
+        let reference = folder.join("reference.safetensors");
+        let (folder, reference) = (
+            folder.to_str().expect("UTF-8"),
+            reference.to_str().expect("UTF-8"),
+        );
+        for weights in ["f32", "q8"] {
+            let args = [
+                "check-logits",
+                folder,
+                "--reference",
+                reference,
+                "--weights",
+                weights,
+            ];
+            let output = run(&args);
+            assert!(
+                output.status.success(),
+                "{name} {weights}: {}",
+                stdout(&output)
+            );
+            num_checked += 1;
+        }
+    }
+    assert_eq!(num_checked, 8);
+}
+
+#[test]
+fn logits_of_another_model_are_wrong() {
+    let models = root().join("tests/fixtures/models");
+    let (folder, other) = (
+        models.join("qwen3"),
+        models.join("llama/reference.safetensors"),
+    );
+    let (folder, other) = (
+        folder.to_str().expect("UTF-8"),
+        other.to_str().expect("UTF-8"),
+    );
+    let output = run(&["check-logits", folder, "--reference", other]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+}
