@@ -1,1 +1,28 @@
-//! Placeholder.
+//! The server: HTTP requests in, the engine's events out as responses and streams, by OpenAI's and
+//! Anthropic's published APIs.
+//!
+//! One loop (`driver`) runs the engine and takes one closed enum of inputs; all else are readers of
+//! its events. The crate contains no model knowledge, and only `net` and `time` name the async
+//! runtime, so that all of it also runs in a simulation.
+
+mod answer;
+mod anthropic;
+pub mod automaton;
+mod driver;
+mod generation;
+mod http;
+mod job;
+mod metrics;
+mod model;
+mod net;
+mod openai;
+mod sampling;
+mod sse;
+mod state;
+mod time;
+
+pub use model::{
+    ChatModel, ChatPrompt, ModelContract, ModelError, SamplingDefaults, SamplingRanges, vocabulary,
+};
+pub use net::{BindError, TcpListener, bind, serve, serve_connection};
+pub use state::{Limits, SamplingPolicy, Server, ServerConfig, ServerHandle};

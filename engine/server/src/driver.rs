@@ -1,0 +1,301 @@
+//! The one loop around the engine: takes inputs, runs steps, and routes events to their readers.
+//!
+//! Everything that can make it do something is a variant of [`Input`]. It must never wait for a
+//! reader: one that is too slow is cut off.
+
+use crate::generation::{Cut, Generation, Reader, Update};
+use crate::metrics::{Metrics, SeqTimes};
+use crate::net::{mpsc, oneshot, yield_now};
+use crate::time::{Clock, sleep};
+use lockstep_core::{Engine, Event, EventKind, Refusal, Request};
+use lockstep_step::{Backend, SeqId, StepPlan};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// All that the loop reacts to.
+pub(crate) enum Input {
+    /// Take a client's request, all of its sequences or none.
+    Submit(Submission),
+    /// Its reader is gone.
+    Abort(SeqId),
+    /// Take no more work, and say when all is done.
+    Drain {
+        /// Told once nothing runs.
+        reply: oneshot::Sender<()>,
+    },
+    /// End everything that still runs, and the loop.
+    Stop,
+}
+
+/// A client's request on its way to the engine.
+pub(crate) struct Submission {
+    /// One per choice, in the order of choices.
+    pub(crate) requests: Vec<Request>,
+    /// Whether the reader wants to see tokens.
+    pub(crate) wants_tokens: bool,
+    /// Bytes that may wait for the reader.
+    pub(crate) buffer_bytes_max: usize,
+    /// Told what became of it.
+    pub(crate) reply: oneshot::Sender<Result<Generation, SubmitError>>,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SubmitError {
+    /// The engine refused it.
+    Refused(Refusal),
+    /// The server is about to end.
+    Draining,
+}
+
+/// How the engine is, for everybody to see.
+#[derive(Debug, Default)]
+pub(crate) struct Status {
+    draining: AtomicBool,
+    stopped: OnceLock<String>,
+}
+
+impl Status {
+    pub(crate) fn begin_drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn stopped(&self) -> Option<String> {
+        self.stopped.get().cloned()
+    }
+
+    pub(crate) fn stop(&self, reason: impl Into<String>) {
+        let _ = self.stopped.set(reason.into());
+    }
+}
+
+/// Tells everybody when the loop has ended, even by a panic.
+struct EndGuard(Arc<Status>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.stop("the engine's loop ended");
+    }
+}
+
+/// Where a sequence's events go.
+struct Route {
+    choice: usize,
+    reader: Arc<Reader>,
+    times: SeqTimes,
+}
+
+/// The engine and all that its loop needs.
+pub(crate) struct Driver<B: Backend> {
+    pub(crate) engine: Engine,
+    pub(crate) backend: B,
+    pub(crate) inputs: mpsc::UnboundedReceiver<Input>,
+    pub(crate) input_sender: mpsc::WeakUnboundedSender<Input>,
+    pub(crate) clock: Clock,
+    pub(crate) step_pause: Option<Duration>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What the loop remembers between inputs.
+#[derive(Default)]
+struct Memory {
+    routes: BTreeMap<SeqId, Route>,
+    drained: Vec<oneshot::Sender<()>>,
+    draining: bool,
+    stopping: bool,
+}
+
+impl<B: Backend> Driver<B> {
+    /// Runs until it is told to stop, until nobody is left who could tell it anything, or until
+    /// the engine finds one of its own invariants broken.
+    pub(crate) async fn run(mut self) {
+        let _guard = EndGuard(self.status.clone());
+        let mut memory = Memory::default();
+        loop {
+            while let Ok(input) = self.inputs.try_recv() {
+                self.take(input, &mut memory);
+            }
+            self.route(&mut memory);
+            if memory.stopping {
+                return self.cut_all(&mut memory, &Cut::ShuttingDown);
+            }
+            let plan = self.engine.plan(self.clock.now());
+            if let Some(fault) = self.engine.fault().map(ToString::to_string) {
+                return self.fail(&mut memory, fault);
+            }
+            let Some(plan) = plan else {
+                self.route(&mut memory);
+                self.publish();
+                if !self.engine.has_work() {
+                    for reply in memory.drained.drain(..) {
+                        let _ = reply.send(());
+                    }
+                }
+                match self.inputs.recv().await {
+                    Some(input) => self.take(input, &mut memory),
+                    None => return self.cut_all(&mut memory, &Cut::ShuttingDown),
+                }
+                continue;
+            };
+            if let Err(fault) = self.step(&plan) {
+                return self.fail(&mut memory, fault);
+            }
+            self.route(&mut memory);
+            self.publish();
+            // On a shared runtime, readers get their turn between steps.
+            match self.step_pause {
+                Some(pause) => sleep(pause).await,
+                None => yield_now().await,
+            }
+        }
+    }
+
+    /// Runs one step. An error is a broken invariant of the engine.
+    fn step(&mut self, plan: &StepPlan) -> Result<(), String> {
+        self.metrics.step(plan.num_query_tokens());
+        let output = self.backend.forward(plan).and_then(|forward| {
+            let masks = self.engine.fill_masks(plan);
+            self.backend.sample(forward, &masks)
+        });
+        match output {
+            Ok(output) => self
+                .engine
+                .commit(self.clock.now(), output)
+                .map_err(|fault| fault.to_string()),
+            Err(error) => {
+                tracing::error!("step {} failed: {error}", plan.step);
+                self.metrics.count("lockstep_step_failures_total", "", 1);
+                let now = self.clock.now();
+                self.engine.fail_step(now, plan.step, error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input, memory: &mut Memory) {
+        match input {
+            Input::Submit(submission) => self.submit(submission, memory),
+            Input::Abort(seq) => {
+                if memory.routes.remove(&seq).is_some() {
+                    self.metrics.finished("abort");
+                    self.engine.abort(seq);
+                }
+            }
+            Input::Drain { reply } => {
+                memory.draining = true;
+                memory.drained.push(reply);
+            }
+            Input::Stop => memory.stopping = true,
+        }
+    }
+
+    fn submit(&mut self, submission: Submission, memory: &mut Memory) {
+        let Submission {
+            requests,
+            wants_tokens,
+            buffer_bytes_max,
+            reply,
+        } = submission;
+        let (Some(inputs), false) = (self.input_sender.upgrade(), memory.draining) else {
+            let _ = reply.send(Err(SubmitError::Draining));
+            return;
+        };
+        let now = self.clock.now();
+        let mut seqs = Vec::with_capacity(requests.len());
+        let mut times = Vec::with_capacity(requests.len());
+        for mut request in requests {
+            // The metrics need to see each token, whether the reader does or not.
+            request.token_events = true;
+            times.push(SeqTimes::new(now, &request));
+            match self.engine.submit(now, request) {
+                Ok(seq) => seqs.push(seq),
+                Err(refusal) => {
+                    for seq in seqs {
+                        self.engine.abort(seq);
+                    }
+                    let _ = reply.send(Err(SubmitError::Refused(refusal)));
+                    return;
+                }
+            }
+        }
+        let (reader, generation) = Reader::new(&seqs, wants_tokens, buffer_bytes_max, inputs);
+        let reader = Arc::new(reader);
+        for ((choice, seq), times) in seqs.into_iter().enumerate().zip(times) {
+            let route = Route {
+                choice,
+                reader: reader.clone(),
+                times,
+            };
+            memory.routes.insert(seq, route);
+        }
+        // If the client has gone already, dropping what it would have got aborts the sequences.
+        let _ = reply.send(Ok(generation));
+    }
+
+    fn route(&mut self, memory: &mut Memory) {
+        let now = self.clock.now();
+        for Event { seq, at, kind } in self.engine.poll_events() {
+            let Some(route) = memory.routes.get_mut(&seq) else {
+                continue;
+            };
+            self.metrics.event(now, at, &kind, &mut route.times);
+            let finished = matches!(kind, EventKind::Finished(_));
+            let (choice, reader) = (route.choice, route.reader.clone());
+            if finished {
+                memory.routes.remove(&seq);
+            }
+            if !reader.send(choice, Update::Event(kind)) {
+                self.cut_reader(&reader, memory);
+            }
+        }
+    }
+
+    /// The reader is gone or too slow: its sequences end, and give back their blocks.
+    fn cut_reader(&mut self, reader: &Arc<Reader>, memory: &mut Memory) {
+        let routes = memory.routes.iter();
+        let seqs: Vec<SeqId> = routes
+            .filter(|(_, route)| Arc::ptr_eq(&route.reader, reader))
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in seqs {
+            memory.routes.remove(&seq);
+            self.metrics.finished("abort");
+            self.engine.abort(seq);
+        }
+        if reader.is_cut() {
+            self.metrics.count("lockstep_slow_readers_total", "", 1);
+        }
+    }
+
+    /// An invariant of the engine is broken: nothing that it says can be trusted any more.
+    fn fail(&mut self, memory: &mut Memory, fault: String) {
+        tracing::error!("the engine stops: {fault}");
+        self.cut_all(memory, &Cut::EngineStopped(fault));
+    }
+
+    fn cut_all(&mut self, memory: &mut Memory, cut: &Cut) {
+        // What waits to be taken is dropped with the channel; its clients see that it was.
+        for (seq, route) in std::mem::take(&mut memory.routes) {
+            self.engine.abort(seq);
+            self.metrics.finished("error");
+            route.reader.cut(cut.clone());
+        }
+        self.status.stop(match cut {
+            Cut::EngineStopped(reason) => reason.clone(),
+            _ => "the server is shutting down".to_string(),
+        });
+        memory.drained.clear();
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.metrics.stats(&self.engine.stats());
+    }
+}

@@ -1,0 +1,352 @@
+//! A client's request in the engine's words: prompts, how to draw, when to end. Both APIs are
+//! turned into this, and from here on nothing knows which one it was.
+
+use crate::driver::{Input, Submission, SubmitError};
+use crate::generation::Generation;
+use crate::http::error::ApiError;
+use crate::http::fields::Fields;
+use crate::model::ModelError;
+use crate::net::oneshot;
+use crate::sampling::{AskedSampling, choice_seed};
+use crate::state::Shared;
+use lockstep_core::{ReasoningBudget, Refusal, Request};
+use lockstep_step::{SamplingParams, TokenId};
+use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet, starts_in_reasoning};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// A request, ready for the engine.
+pub(crate) struct Job {
+    /// At least one; choice `p * n + i` is the `i`th of prompt `p`.
+    pub(crate) prompts: Vec<Vec<TokenId>>,
+    pub(crate) n: u32,
+    pub(crate) sampling: SamplingParams,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) ignore_eos: bool,
+    pub(crate) stop_strings: Vec<String>,
+    pub(crate) tags: ParserOptions,
+    pub(crate) reasoning: Option<ReasoningBudget>,
+    pub(crate) wants_tokens: bool,
+    pub(crate) stream: bool,
+    /// What the client should know about how its request was understood.
+    pub(crate) warnings: Vec<Value>,
+}
+
+impl Job {
+    pub(crate) fn num_choices(&self) -> usize {
+        self.prompts.len() * self.n as usize
+    }
+
+    /// The seed that repeats a choice.
+    pub(crate) fn seed(&self, choice: usize) -> u64 {
+        choice_seed(self.sampling.seed, choice as u32 % self.n)
+    }
+
+    fn request(&self, shared: &Shared, choice: usize) -> Request {
+        let prompt = self.prompts[choice / self.n as usize].clone();
+        let room = shared
+            .backend
+            .seq_len_max
+            .saturating_sub(prompt.len() as u32);
+        let fallback = shared.config.default_max_tokens.unwrap_or(u32::MAX);
+        let mut sampling = self.sampling.clone();
+        sampling.seed = self.seed(choice);
+        Request {
+            prompt,
+            sampling,
+            max_tokens: match room {
+                // It will be refused, in the numbers of the request.
+                0 => self.max_tokens.unwrap_or(1),
+                room => self.max_tokens.unwrap_or(fallback).min(room),
+            },
+            end_tokens: match self.ignore_eos {
+                true => Vec::new(),
+                false => shared.contract.end_tokens.clone(),
+            },
+            stop_strings: self.stop_strings.clone(),
+            tags: self.tags.clone(),
+            matcher: None,
+            reasoning: self.reasoning.clone(),
+            token_events: self.wants_tokens,
+        }
+    }
+
+    /// Hands it to the engine.
+    pub(crate) async fn submit(&self, shared: &Shared) -> Result<Generation, ApiError> {
+        let choices = 0..self.num_choices();
+        let (reply, answer) = oneshot::channel();
+        let submission = Submission {
+            requests: choices.map(|choice| self.request(shared, choice)).collect(),
+            wants_tokens: self.wants_tokens,
+            // A unary answer is bounded by its tokens, and read as fast as it comes.
+            buffer_bytes_max: match self.stream {
+                true => shared.config.limits.stream_buffer_bytes_max,
+                false => usize::MAX,
+            },
+            reply,
+        };
+        if shared.status.is_draining() {
+            return Err(refused(shared, &SubmitError::Draining));
+        }
+        let sent = shared.inputs.send(Input::Submit(submission));
+        match (sent.is_ok(), answer.await) {
+            (true, Ok(Ok(generation))) => {
+                shared.metrics.request(self.num_choices());
+                Ok(generation)
+            }
+            (true, Ok(Err(error))) => Err(refused(shared, &error)),
+            _ => {
+                let reason = shared.status.stopped().unwrap_or_default();
+                let message = format!("the engine stopped: {reason}");
+                Err(ApiError::new(503, "engine_stopped", message))
+            }
+        }
+    }
+}
+
+fn refused(shared: &Shared, error: &SubmitError) -> ApiError {
+    match error {
+        SubmitError::Draining => ApiError {
+            retry_after_s: Some(shared.config.retry_after_s),
+            ..ApiError::new(503, "shutting_down", "the server is shutting down")
+        },
+        SubmitError::Refused(refusal @ Refusal::QueueFull { .. }) => {
+            shared
+                .metrics
+                .count("vllm:admission_rejections_total", "", 1);
+            ApiError {
+                retry_after_s: Some(shared.config.retry_after_s),
+                ..ApiError::new(429, refusal.kind(), refusal.to_string())
+            }
+        }
+        SubmitError::Refused(refusal @ Refusal::PromptTooLong { .. }) => ApiError {
+            param: Some("messages".to_string()),
+            ..ApiError::new(400, "context_length_exceeded", refusal.to_string())
+        },
+        SubmitError::Refused(refusal) => ApiError::new(400, refusal.kind(), refusal.to_string()),
+    }
+}
+
+/// What both chat APIs say about a conversation.
+pub(crate) struct Conversation {
+    /// In the shape that templates read.
+    pub(crate) messages: Vec<Value>,
+    /// Likewise; empty where the model may not call any.
+    pub(crate) tools: Vec<Value>,
+    /// The template's own arguments.
+    pub(crate) kwargs: Map<String, Value>,
+    /// A limit on reasoning, with the field that asked for it.
+    pub(crate) budget: Option<(&'static str, u32)>,
+}
+
+/// What both chat APIs say about the answer.
+pub(crate) struct AnswerOptions {
+    pub(crate) n: u32,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) stop_strings: Vec<String>,
+    pub(crate) ignore_eos: bool,
+    /// Most likely tokens to report, if log-probabilities are wanted at all.
+    pub(crate) logprobs: Option<u32>,
+    pub(crate) stream: bool,
+    pub(crate) sampling: AskedSampling,
+}
+
+/// Renders a conversation and readies it for the engine.
+pub(crate) fn chat_job(
+    shared: &Shared,
+    conversation: &Conversation,
+    options: AnswerOptions,
+) -> Result<Job, ApiError> {
+    let contract = &shared.contract;
+    if !conversation.tools.is_empty() && contract.tag_format == TagFormat::Plain {
+        return Err(ApiError::unsupported(
+            "tools",
+            "this model has no known way of writing tool calls; send tool_choice none or no tools",
+        ));
+    }
+    let tools = tool_set(&conversation.tools)?;
+    let listed = (!conversation.tools.is_empty()).then_some(&conversation.tools[..]);
+    let prompt = shared
+        .model
+        .encode_chat(&conversation.messages, listed, &conversation.kwargs)
+        .map_err(|error| prompt_error("messages", error))?;
+    let reasoning = match (conversation.budget, contract.reasoning_close) {
+        (None, _) => None,
+        (Some((_, max_tokens)), Some(close)) => Some(ReasoningBudget {
+            max_tokens,
+            close: vec![close],
+        }),
+        (Some((field, _)), None) => {
+            return Err(ApiError::unsupported(field, "this model does not reason"));
+        }
+    };
+    let used =
+        options
+            .sampling
+            .resolve(contract, &shared.ranges(), shared.config.sampling_policy)?;
+    count_clamped(shared, &used.warnings);
+    let mut sampling = used.params;
+    sampling.top_logprobs = options.logprobs;
+    Ok(Job {
+        prompts: vec![prompt.token_ids],
+        n: options.n,
+        sampling,
+        max_tokens: options.max_tokens,
+        ignore_eos: options.ignore_eos,
+        stop_strings: options.stop_strings,
+        tags: ParserOptions {
+            format: contract.tag_format,
+            starts_in_reasoning: starts_in_reasoning(&prompt.text),
+            reasoning: contract.reasoning_close.is_some(),
+            delivery: shared.config.delivery,
+            tools: Arc::new(tools),
+        },
+        reasoning,
+        wants_tokens: options.logprobs.is_some(),
+        stream: options.stream,
+        warnings: used.warnings,
+    })
+}
+
+pub(crate) fn count_clamped(shared: &Shared, warnings: &[Value]) {
+    let moved = warnings.len() as u64;
+    shared
+        .metrics
+        .count("lockstep_clamped_parameters_total", "", moved);
+}
+
+/// Text passes through such a parser as it is.
+pub(crate) fn plain_text() -> ParserOptions {
+    ParserOptions {
+        format: TagFormat::Plain,
+        starts_in_reasoning: false,
+        reasoning: false,
+        delivery: Delivery::Whole,
+        tools: Arc::new(ToolSet::default()),
+    }
+}
+
+/// The declared tools, as the parser of calls needs them.
+fn tool_set(tools: &[Value]) -> Result<ToolSet, ApiError> {
+    let declared = tools.iter().map(|tool| {
+        let function = &tool["function"];
+        let name = function["name"].as_str().unwrap_or_default().to_string();
+        let schema = function
+            .get("parameters")
+            .filter(|schema| !schema.is_null());
+        (name, schema.map(Value::to_string))
+    });
+    let declared: Vec<(String, Option<String>)> = declared.collect();
+    let declared = declared
+        .iter()
+        .map(|(name, schema)| (name.clone(), schema.as_deref()));
+    ToolSet::new(declared).map_err(|error| {
+        let named = |tool: &Value| tool["function"]["name"] == error.tool.as_str();
+        let idx = tools.iter().rposition(named).unwrap_or(0);
+        ApiError::field("invalid_tool", format!("tools[{idx}]"), error.to_string())
+    })
+}
+
+pub(crate) fn prompt_error(param: &str, error: ModelError) -> ApiError {
+    match error {
+        ModelError::Refused(message) => ApiError::field("invalid_conversation", param, message),
+        ModelError::Unsupported(message) => ApiError::field("unsupported_route", param, message),
+        ModelError::Failed(message) => {
+            tracing::error!("a prompt could not be made: {message}");
+            ApiError::new(500, "template_failed", message)
+        }
+    }
+}
+
+/// Stop strings: one, or an array of them.
+pub(crate) fn stop_strings(
+    shared: &Shared,
+    fields: &mut Fields<'_>,
+    name: &'static str,
+) -> Result<Vec<String>, ApiError> {
+    let limits = &shared.config.limits;
+    let max = limits.stop_strings_max;
+    let (items, single) = match fields.get(name) {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(items)) => (&items[..], false),
+        Some(other) => (std::slice::from_ref(other), true),
+    };
+    if items.len() > max {
+        let path = fields.path(name);
+        let message = format!("{path} has {} strings, expected at most {max}", items.len());
+        return Err(ApiError::field("too_many", path, message));
+    }
+    let mut strings = Vec::with_capacity(items.len());
+    for (idx, item) in items.iter().enumerate() {
+        let path = match single {
+            true => fields.path(name),
+            false => format!("{}[{idx}]", fields.path(name)),
+        };
+        let bytes_max = limits.stop_string_bytes_max;
+        match item.as_str() {
+            Some(text) if !text.is_empty() && text.len() <= bytes_max => {
+                strings.push(text.to_string());
+            }
+            _ => {
+                let expected = format!("a string of 1 to {bytes_max} bytes");
+                return Err(ApiError::value(path, item, &expected));
+            }
+        }
+    }
+    Ok(strings)
+}
+
+/// A whole number of tokens, at least 1.
+pub(crate) fn token_count(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+) -> Result<Option<u32>, ApiError> {
+    let count = fields.integer(name, 1, i64::from(u32::MAX))?;
+    Ok(count.and_then(|count| u32::try_from(count).ok()))
+}
+
+/// `n`, within the server's limit.
+pub(crate) fn choices(shared: &Shared, fields: &mut Fields<'_>) -> Result<u32, ApiError> {
+    let n = fields.integer("n", 1, i64::from(shared.config.limits.n_max))?;
+    Ok(n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1))
+}
+
+/// Checks that the asked model is the one that is served.
+pub(crate) fn check_model(shared: &Shared, fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    let Some(asked) = fields.string("model")? else {
+        return Ok(());
+    };
+    let names = &shared.config.model_names;
+    if names.iter().any(|name| name == asked) {
+        return Ok(());
+    }
+    Err(ApiError {
+        param: Some("model".to_string()),
+        ..ApiError::new(
+            404,
+            "model_not_found",
+            format!("model is {asked:?}, this server has {}", names.join(", ")),
+        )
+    })
+}
+
+/// Counts fields that nobody asked for.
+pub(crate) fn count_unknown(shared: &Shared, fields: &Fields<'_>) {
+    let unknown = fields.unknown();
+    let count = unknown.len() as u64;
+    shared
+        .metrics
+        .count("lockstep_unknown_fields_total", "", count);
+    if count > 0 {
+        tracing::debug!("unknown fields ignored: {}", unknown.join(", "));
+    }
+}
+
+/// The warning that the token limit cut a call off.
+pub(crate) fn dropped_call_warning(choice: usize) -> Value {
+    json!({
+        "code": "dropped_call",
+        "choice": choice,
+        "message": "the token limit was reached inside a tool call, which was left out",
+    })
+}

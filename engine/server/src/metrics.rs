@@ -1,0 +1,613 @@
+//! What the server counts, as Prometheus text: the `vllm:` names and buckets that gateways and
+//! dashboards read, and `lockstep_` names for what is ours.
+//!
+//! Counting must never change an answer, nor keep any word of one.
+
+use lockstep_core::{EventKind, Finish, Request, Stats, Time};
+use lockstep_step::{BLOCK_LEN, BackendLimits};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How a family is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Gauge,
+    Counter,
+    Histogram(&'static [f64]),
+    /// A histogram whose buckets are 1, 2, 5, 10, ... up to the longest sequence.
+    Tokens,
+}
+
+const TTFT: &[f64] = &[
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+];
+const PER_TOKEN: &[f64] = &[
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+    40.0, 80.0,
+];
+const LATENCY: &[f64] = &[
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
+    480.0, 960.0, 1920.0, 7680.0,
+];
+const ITERATION: &[f64] = &[
+    1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
+];
+const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
+
+/// Every family: name, kind, help. In the order of the page.
+const FAMILIES: &[(&str, Kind, &str)] = &[
+    (
+        "vllm:num_requests_running",
+        Kind::Gauge,
+        "Sequences in the running batch.",
+    ),
+    (
+        "vllm:num_requests_waiting",
+        Kind::Gauge,
+        "Sequences that wait to run.",
+    ),
+    (
+        "vllm:kv_cache_usage_perc",
+        Kind::Gauge,
+        "Share of KV blocks in use, 0 to 1.",
+    ),
+    (
+        "vllm:gpu_cache_usage_perc",
+        Kind::Gauge,
+        "Older name of vllm:kv_cache_usage_perc.",
+    ),
+    (
+        "vllm:cache_config_info",
+        Kind::Gauge,
+        "Block size and number of blocks, as labels.",
+    ),
+    (
+        "vllm:engine_healthy",
+        Kind::Gauge,
+        "1 while the engine runs.",
+    ),
+    (
+        "vllm:num_preemptions_total",
+        Kind::Counter,
+        "Sequences that lost their blocks and started over.",
+    ),
+    (
+        "vllm:prompt_tokens_total",
+        Kind::Counter,
+        "Prompt tokens of scheduled requests.",
+    ),
+    (
+        "vllm:generation_tokens_total",
+        Kind::Counter,
+        "Tokens generated.",
+    ),
+    (
+        "vllm:request_success_total",
+        Kind::Counter,
+        "Sequences that ended, by reason.",
+    ),
+    (
+        "vllm:prefix_cache_queries_total",
+        Kind::Counter,
+        "Prompt tokens looked up in the prefix cache.",
+    ),
+    (
+        "vllm:prefix_cache_hits_total",
+        Kind::Counter,
+        "Prompt tokens found in the prefix cache.",
+    ),
+    (
+        "vllm:admission_rejections_total",
+        Kind::Counter,
+        "Requests refused because too much was waiting.",
+    ),
+    (
+        "vllm:iteration_tokens_total",
+        Kind::Histogram(ITERATION),
+        "Query tokens of a step.",
+    ),
+    (
+        "vllm:time_to_first_token_seconds",
+        Kind::Histogram(TTFT),
+        "From arrival to the first token.",
+    ),
+    (
+        "vllm:inter_token_latency_seconds",
+        Kind::Histogram(PER_TOKEN),
+        "Between two tokens of a sequence.",
+    ),
+    (
+        "vllm:time_per_output_token_seconds",
+        Kind::Histogram(PER_TOKEN),
+        "Older name of vllm:inter_token_latency_seconds.",
+    ),
+    (
+        "vllm:request_time_per_output_token_seconds",
+        Kind::Histogram(PER_TOKEN),
+        "Mean time per token after the first, by request.",
+    ),
+    (
+        "vllm:e2e_request_latency_seconds",
+        Kind::Histogram(LATENCY),
+        "From arrival to the end.",
+    ),
+    (
+        "vllm:request_queue_time_seconds",
+        Kind::Histogram(LATENCY),
+        "From arrival to the first step.",
+    ),
+    (
+        "vllm:request_prefill_time_seconds",
+        Kind::Histogram(LATENCY),
+        "From the first step to the first token.",
+    ),
+    (
+        "vllm:request_decode_time_seconds",
+        Kind::Histogram(LATENCY),
+        "From the first token to the end.",
+    ),
+    (
+        "vllm:request_inference_time_seconds",
+        Kind::Histogram(LATENCY),
+        "From the first step to the end.",
+    ),
+    (
+        "vllm:request_prompt_tokens",
+        Kind::Tokens,
+        "Prompt tokens of a request.",
+    ),
+    (
+        "vllm:request_generation_tokens",
+        Kind::Tokens,
+        "Tokens generated for a request.",
+    ),
+    (
+        "vllm:request_prefill_kv_computed_tokens",
+        Kind::Tokens,
+        "Prompt tokens that had to be computed.",
+    ),
+    (
+        "vllm:request_params_max_tokens",
+        Kind::Tokens,
+        "max_tokens of a request.",
+    ),
+    (
+        "vllm:request_max_num_generation_tokens",
+        Kind::Tokens,
+        "Most tokens that a request may generate.",
+    ),
+    (
+        "vllm:request_params_n",
+        Kind::Histogram(CHOICES),
+        "Choices of a request.",
+    ),
+    (
+        "lockstep_http_responses_total",
+        Kind::Counter,
+        "Responses by route and status.",
+    ),
+    (
+        "lockstep_unknown_fields_total",
+        Kind::Counter,
+        "Fields of requests that were ignored, being unknown.",
+    ),
+    (
+        "lockstep_refused_total",
+        Kind::Counter,
+        "Requests refused, by error code.",
+    ),
+    (
+        "lockstep_dropped_special_tokens_total",
+        Kind::Counter,
+        "Control tokens out of place, left out of text.",
+    ),
+    (
+        "lockstep_dropped_calls_total",
+        Kind::Counter,
+        "Tool calls that the token limit cut off.",
+    ),
+    (
+        "lockstep_request_errors_total",
+        Kind::Counter,
+        "Sequences that ended with an error, by kind.",
+    ),
+    (
+        "lockstep_slow_readers_total",
+        Kind::Counter,
+        "Streams cut off because they were read too slowly.",
+    ),
+    (
+        "lockstep_step_failures_total",
+        Kind::Counter,
+        "Steps that the backend could not compute.",
+    ),
+    (
+        "lockstep_clamped_parameters_total",
+        Kind::Counter,
+        "Sampling parameters moved into the package's range.",
+    ),
+];
+
+/// When what happened to one sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeqTimes {
+    arrived: Time,
+    scheduled: Option<Time>,
+    first: Option<Time>,
+    last: Option<Time>,
+    prompt_tokens: u32,
+    max_tokens: u32,
+}
+
+impl SeqTimes {
+    pub(crate) fn new(arrived: Time, request: &Request) -> SeqTimes {
+        SeqTimes {
+            arrived,
+            scheduled: None,
+            first: None,
+            last: None,
+            prompt_tokens: u32::try_from(request.prompt.len()).unwrap_or(u32::MAX),
+            max_tokens: request.max_tokens,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Histogram {
+    buckets: Vec<f64>,
+    counts: Vec<u64>,
+    sum: f64,
+    count: u64,
+}
+
+impl Histogram {
+    fn observe(&mut self, value: f64) {
+        // Each count is of its own bucket; they are summed up when written.
+        let bucket = self.buckets.iter().position(|bound| value <= *bound);
+        if let Some(count) = bucket.and_then(|idx| self.counts.get_mut(idx)) {
+            *count += 1;
+        }
+        self.sum += value;
+        self.count += 1;
+    }
+}
+
+#[derive(Default)]
+struct Values {
+    // By family, then by labels in their written form.
+    numbers: BTreeMap<&'static str, BTreeMap<String, f64>>,
+    histograms: BTreeMap<&'static str, Histogram>,
+}
+
+/// All counters of a server.
+pub(crate) struct Metrics {
+    labels: String,
+    values: Mutex<Values>,
+}
+
+impl Metrics {
+    pub(crate) fn new(model_name: &str, limits: &BackendLimits) -> Metrics {
+        let name = model_name
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        let mut values = Values::default();
+        for (family, kind, _) in FAMILIES {
+            let buckets = match kind {
+                Kind::Gauge | Kind::Counter => continue,
+                Kind::Histogram(buckets) => buckets.to_vec(),
+                Kind::Tokens => one_two_five(limits.seq_len_max),
+            };
+            let counts = vec![0; buckets.len()];
+            let histogram = Histogram {
+                buckets,
+                counts,
+                ..Histogram::default()
+            };
+            values.histograms.insert(family, histogram);
+        }
+        let metrics = Metrics {
+            labels: format!("model_name=\"{name}\",engine=\"0\""),
+            values: Mutex::new(values),
+        };
+        let config = format!(
+            "block_size=\"{BLOCK_LEN}\",num_gpu_blocks=\"{}\",cache_dtype=\"auto\"",
+            limits.num_blocks
+        );
+        metrics.set("vllm:cache_config_info", &config, 1.0);
+        for family in [
+            "vllm:num_requests_running",
+            "vllm:num_requests_waiting",
+            "vllm:kv_cache_usage_perc",
+            "vllm:gpu_cache_usage_perc",
+        ] {
+            metrics.set(family, "", 0.0);
+        }
+        for (family, kind, _) in FAMILIES {
+            let labelled = ["by reason", "by kind", "by error code", "by route"];
+            let help = FAMILIES.iter().find(|f| f.0 == *family).map_or("", |f| f.2);
+            if *kind == Kind::Counter && !labelled.iter().any(|label| help.contains(label)) {
+                metrics.count(family, "", 0);
+            }
+        }
+        for reason in ["stop", "length", "abort", "error"] {
+            let labels = format!("finished_reason=\"{reason}\"");
+            metrics.count("vllm:request_success_total", &labels, 0);
+        }
+        metrics
+    }
+
+    fn values(&self) -> MutexGuard<'_, Values> {
+        // Numbers stay whole even if some counting thread died.
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds to a counter.
+    pub(crate) fn count(&self, family: &'static str, labels: &str, more: u64) {
+        let mut values = self.values();
+        let numbers = values.numbers.entry(family).or_default();
+        match numbers.get_mut(labels) {
+            Some(number) => *number += more as f64,
+            None => drop(numbers.insert(labels.to_string(), more as f64)),
+        }
+    }
+
+    fn set(&self, family: &'static str, labels: &str, value: f64) {
+        let mut values = self.values();
+        let numbers = values.numbers.entry(family).or_default();
+        numbers.insert(labels.to_string(), value);
+    }
+
+    fn observe(&self, family: &'static str, value: f64) {
+        if let Some(histogram) = self.values().histograms.get_mut(family) {
+            histogram.observe(value);
+        }
+    }
+
+    /// A request was taken.
+    pub(crate) fn request(&self, num_choices: usize) {
+        self.observe("vllm:request_params_n", num_choices as f64);
+    }
+
+    /// A step starts.
+    pub(crate) fn step(&self, num_query_tokens: usize) {
+        self.observe("vllm:iteration_tokens_total", num_query_tokens as f64);
+    }
+
+    /// A sequence ended, by one of stop, length, abort and error.
+    pub(crate) fn finished(&self, reason: &str) {
+        let labels = format!("finished_reason=\"{reason}\"");
+        self.count("vllm:request_success_total", &labels, 1);
+    }
+
+    /// The engine's own numbers.
+    pub(crate) fn stats(&self, stats: &Stats) {
+        let used = stats.num_blocks.saturating_sub(stats.num_blocks_free);
+        let usage = used as f64 / stats.num_blocks.max(1) as f64;
+        self.set("vllm:num_requests_running", "", stats.num_running as f64);
+        self.set("vllm:num_requests_waiting", "", stats.num_waiting as f64);
+        self.set("vllm:kv_cache_usage_perc", "", usage);
+        self.set("vllm:gpu_cache_usage_perc", "", usage);
+    }
+
+    /// Something happened to a sequence.
+    pub(crate) fn event(&self, now: Time, _at: u32, kind: &EventKind, times: &mut SeqTimes) {
+        let seconds = |since: Time| now.since(since) as f64 / 1e6;
+        match kind {
+            EventKind::Scheduled => {
+                times.scheduled = Some(now);
+                let prompt = u64::from(times.prompt_tokens);
+                self.observe("vllm:request_queue_time_seconds", seconds(times.arrived));
+                self.count("vllm:prompt_tokens_total", "", prompt);
+                self.count("vllm:prefix_cache_queries_total", "", prompt);
+            }
+            EventKind::Token { .. } => {
+                self.count("vllm:generation_tokens_total", "", 1);
+                if let Some(last) = times.last {
+                    self.observe("vllm:inter_token_latency_seconds", seconds(last));
+                    self.observe("vllm:time_per_output_token_seconds", seconds(last));
+                } else {
+                    times.first = Some(now);
+                    let scheduled = times.scheduled.unwrap_or(times.arrived);
+                    self.observe("vllm:time_to_first_token_seconds", seconds(times.arrived));
+                    self.observe("vllm:request_prefill_time_seconds", seconds(scheduled));
+                }
+                times.last = Some(now);
+            }
+            EventKind::DroppedSpecial { .. } => {
+                self.count("lockstep_dropped_special_tokens_total", "", 1);
+            }
+            EventKind::Preempted => self.count("vllm:num_preemptions_total", "", 1),
+            EventKind::Finished(finished) => {
+                let usage = &finished.usage;
+                let cached = u64::from(usage.cached_tokens);
+                self.count("vllm:prefix_cache_hits_total", "", cached);
+                self.observe("vllm:e2e_request_latency_seconds", seconds(times.arrived));
+                if let Some(scheduled) = times.scheduled {
+                    self.observe("vllm:request_inference_time_seconds", seconds(scheduled));
+                }
+                if let Some(first) = times.first {
+                    self.observe("vllm:request_decode_time_seconds", seconds(first));
+                    let rest = usage.completion_tokens.saturating_sub(1).max(1);
+                    self.observe(
+                        "vllm:request_time_per_output_token_seconds",
+                        seconds(first) / f64::from(rest),
+                    );
+                }
+                let computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+                for (family, tokens) in [
+                    ("vllm:request_prompt_tokens", usage.prompt_tokens),
+                    ("vllm:request_generation_tokens", usage.completion_tokens),
+                    ("vllm:request_prefill_kv_computed_tokens", computed),
+                    ("vllm:request_params_max_tokens", times.max_tokens),
+                    ("vllm:request_max_num_generation_tokens", times.max_tokens),
+                ] {
+                    self.observe(family, f64::from(tokens));
+                }
+                if finished.dropped_call.is_some() {
+                    self.count("lockstep_dropped_calls_total", "", 1);
+                }
+                self.finished(match &finished.finish {
+                    Finish::EndToken(_) | Finish::StopString(_) | Finish::ToolCalls => "stop",
+                    Finish::Length => "length",
+                    Finish::Aborted => "abort",
+                    Finish::Error(error) => {
+                        let labels = format!("kind=\"{}\"", error.kind());
+                        self.count("lockstep_request_errors_total", &labels, 1);
+                        "error"
+                    }
+                });
+            }
+            EventKind::Reasoning(_)
+            | EventKind::Content(_)
+            | EventKind::CallBegin { .. }
+            | EventKind::CallArguments { .. }
+            | EventKind::CallEnd { .. } => {}
+        }
+    }
+
+    /// The page, without `vllm:engine_healthy`'s own value, which the caller knows.
+    pub(crate) fn render_with(&self, healthy: bool) -> String {
+        self.set("vllm:engine_healthy", "", f64::from(u8::from(healthy)));
+        self.render()
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let values = self.values();
+        let mut page = String::new();
+        for (family, kind, help) in FAMILIES {
+            let kind = match kind {
+                Kind::Gauge => "gauge",
+                Kind::Counter => "counter",
+                Kind::Histogram(_) | Kind::Tokens => "histogram",
+            };
+            let _ = writeln!(page, "# HELP {family} {help}\n# TYPE {family} {kind}");
+            for (labels, value) in values.numbers.get(family).into_iter().flatten() {
+                let comma = if labels.is_empty() { "" } else { "," };
+                let all = &self.labels;
+                let _ = writeln!(page, "{family}{{{all}{comma}{labels}}} {value}");
+            }
+            if let Some(histogram) = values.histograms.get(family) {
+                self.write_histogram(&mut page, family, histogram);
+            }
+        }
+        // Both spellings of these are read out there.
+        for (name, family) in [
+            (
+                "vllm:prefix_cache_queries",
+                "vllm:prefix_cache_queries_total",
+            ),
+            ("vllm:prefix_cache_hits", "vllm:prefix_cache_hits_total"),
+            (
+                "vllm:gpu_prefix_cache_queries_total",
+                "vllm:prefix_cache_queries_total",
+            ),
+            (
+                "vllm:gpu_prefix_cache_hits_total",
+                "vllm:prefix_cache_hits_total",
+            ),
+        ] {
+            let value = values
+                .numbers
+                .get(family)
+                .and_then(|numbers| numbers.get(""));
+            let (labels, value) = (&self.labels, value.copied().unwrap_or(0.0));
+            let _ = writeln!(page, "# TYPE {name} counter\n{name}{{{labels}}} {value}");
+        }
+        page
+    }
+
+    fn write_histogram(&self, page: &mut String, family: &str, histogram: &Histogram) {
+        let labels = &self.labels;
+        let mut below = 0;
+        for (bound, count) in histogram.buckets.iter().zip(&histogram.counts) {
+            below += count;
+            // Prometheus' own clients write whole bounds as `1.0`.
+            let _ = writeln!(page, "{family}_bucket{{{labels},le=\"{bound:?}\"}} {below}");
+        }
+        let (sum, count) = (histogram.sum, histogram.count);
+        let _ = writeln!(page, "{family}_bucket{{{labels},le=\"+Inf\"}} {count}");
+        let _ = writeln!(page, "{family}_sum{{{labels}}} {sum}");
+        let _ = writeln!(page, "{family}_count{{{labels}}} {count}");
+    }
+}
+
+/// 1, 2, 5, 10, 20, 50, ... up to `max`.
+fn one_two_five(max: u32) -> Vec<f64> {
+    let mut bounds = Vec::new();
+    let mut power = 1_u64;
+    while power <= u64::from(max) {
+        let steps = [1, 2, 5].map(|step| step * power);
+        bounds.extend(
+            steps
+                .iter()
+                .filter(|b| **b <= u64::from(max))
+                .map(|b| *b as f64),
+        );
+        power *= 10;
+    }
+    bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics() -> Metrics {
+        let limits = BackendLimits {
+            vocab_size: 10,
+            num_blocks: 8,
+            num_rows: 0,
+            seq_len_max: 100,
+            query_tokens_max: 64,
+        };
+        Metrics::new("a \"b\"", &limits)
+    }
+
+    #[test]
+    fn buckets_follow_the_longest_sequence() {
+        assert_eq!(one_two_five(60), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
+    }
+
+    #[test]
+    fn a_histogram_counts_cumulatively_and_labels_are_escaped() {
+        let metrics = metrics();
+        metrics.observe("vllm:request_params_n", 1.0);
+        metrics.observe("vllm:request_params_n", 3.0);
+        metrics.observe("vllm:request_params_n", 99.0);
+        let page = metrics.render();
+        let lines = page
+            .lines()
+            .filter(|line| line.starts_with("vllm:request_params_n"));
+        let labels = r#"model_name="a \"b\"",engine="0""#;
+        let expected = [
+            format!("vllm:request_params_n_bucket{{{labels},le=\"1.0\"}} 1"),
+            format!("vllm:request_params_n_bucket{{{labels},le=\"2.0\"}} 1"),
+            format!("vllm:request_params_n_bucket{{{labels},le=\"5.0\"}} 2"),
+            format!("vllm:request_params_n_bucket{{{labels},le=\"10.0\"}} 2"),
+            format!("vllm:request_params_n_bucket{{{labels},le=\"20.0\"}} 2"),
+            format!("vllm:request_params_n_bucket{{{labels},le=\"+Inf\"}} 3"),
+            format!("vllm:request_params_n_sum{{{labels}}} 103"),
+            format!("vllm:request_params_n_count{{{labels}}} 3"),
+        ];
+        assert_eq!(lines.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_gateways_must_have_is_there_from_the_start() {
+        let page = metrics().render();
+        for needed in [
+            "vllm:num_requests_waiting{",
+            "vllm:num_requests_running{",
+            "vllm:kv_cache_usage_perc{",
+            "block_size=\"64\",num_gpu_blocks=\"8\"",
+            "vllm:prefix_cache_hits{",
+            "vllm:generation_tokens_total{",
+            "finished_reason=\"length\"",
+        ] {
+            assert!(page.contains(needed), "{needed} is missing in\n{page}");
+        }
+    }
+}

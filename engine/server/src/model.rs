@@ -1,0 +1,199 @@
+//! What the server needs of a model: prompts to tokens, tokens to text, and the model's promises.
+//!
+//! It must never know weights or kernels.
+
+use lockstep_core::Vocabulary;
+use lockstep_package::{Package, PackageError, Special};
+use lockstep_step::TokenId;
+use lockstep_tags::TagFormat;
+use serde_json::{Map, Value};
+
+/// A model as the server sees it. [`Package`] is one.
+pub trait ChatModel: Send + Sync + 'static {
+    /// What it promises.
+    fn contract(&self) -> ModelContract;
+
+    /// A conversation as a prompt. Messages are in the shape of the chat API, arguments of calls
+    /// being objects.
+    ///
+    /// # Errors
+    /// If the template refuses the conversation, or fails.
+    fn encode_chat(
+        &self,
+        messages: &[Value],
+        tools: Option<&[Value]>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ChatPrompt, ModelError>;
+
+    /// A text as tokens. With `as_prompt` control tokens spelled out count as such, and what every
+    /// sequence begins with is put before it.
+    ///
+    /// # Errors
+    /// If the model has no tokenizer.
+    fn encode_text(&self, text: &str, as_prompt: bool) -> Result<Vec<TokenId>, ModelError>;
+
+    /// The exact bytes of a token; empty for ids that aren't tokens.
+    fn token_bytes(&self, token: TokenId) -> &[u8];
+
+    /// Whether a token never appears as text.
+    fn is_special(&self, token: TokenId) -> bool;
+}
+
+/// A conversation as the model will read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatPrompt {
+    /// As a person reads it. Its end tells whether reasoning is open.
+    pub text: String,
+    /// As the model reads it.
+    pub token_ids: Vec<TokenId>,
+}
+
+/// Why a prompt can't be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelError {
+    /// The request is at fault: the template refused the conversation.
+    Refused(String),
+    /// The model can't do this at all.
+    Unsupported(String),
+    /// The package is at fault.
+    Failed(String),
+}
+
+/// What a model promises and expects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelContract {
+    /// Tokens that end an answer.
+    pub end_tokens: Vec<TokenId>,
+    /// What sampling parameters default to.
+    pub sampling: SamplingDefaults,
+    /// What sampling parameters may be.
+    pub ranges: SamplingRanges,
+    /// How calls are written; `Plain` in models that can't call tools.
+    pub tag_format: TagFormat,
+    /// The token that closes reasoning, in models that reason.
+    pub reasoning_close: Option<TokenId>,
+    /// Token ids are below this.
+    pub vocab_size: u32,
+}
+
+/// What sampling parameters are where a request leaves them out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplingDefaults {
+    /// 0 is greedy.
+    pub temperature: f64,
+    /// 1 keeps all tokens.
+    pub top_p: f64,
+    /// 0 keeps all tokens.
+    pub top_k: u32,
+    /// 0 keeps all tokens.
+    pub min_p: f64,
+    /// 1 is none.
+    pub repetition_penalty: f64,
+}
+
+impl Default for SamplingDefaults {
+    fn default() -> SamplingDefaults {
+        SamplingDefaults {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+        }
+    }
+}
+
+/// What sampling parameters may be, both ends included; None where anything that the API allows is
+/// fine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SamplingRanges {
+    /// Of the temperature.
+    pub temperature: Option<(f64, f64)>,
+    /// Of `top_p`.
+    pub top_p: Option<(f64, f64)>,
+    /// Of `top_k`; 0, which keeps all tokens, counts as the largest.
+    pub top_k: Option<(u32, u32)>,
+    /// Of `min_p`.
+    pub min_p: Option<(f64, f64)>,
+    /// Of the repetition penalty.
+    pub repetition_penalty: Option<(f64, f64)>,
+}
+
+/// The model's vocabulary as the engine needs it, padded to the width of its logits.
+pub fn vocabulary(model: &dyn ChatModel) -> Vocabulary {
+    let ids = 0..model.contract().vocab_size;
+    let bytes = ids.clone().map(|id| model.token_bytes(TokenId(id)).into());
+    let special = ids.map(|id| model.is_special(TokenId(id)));
+    Vocabulary::new(bytes.collect(), special.collect())
+}
+
+/// The text of tokens; bytes that aren't UTF-8 become U+FFFD.
+pub(crate) fn decode(model: &dyn ChatModel, tokens: &[TokenId]) -> String {
+    let bytes = tokens.iter().flat_map(|token| model.token_bytes(*token));
+    let bytes: Vec<u8> = bytes.copied().collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl ChatModel for Package {
+    fn contract(&self) -> ModelContract {
+        let contract = &self.contract;
+        let sampling = &contract.sampling;
+        ModelContract {
+            end_tokens: contract.end_tokens.iter().map(|id| TokenId(*id)).collect(),
+            sampling: SamplingDefaults {
+                temperature: sampling.temperature,
+                top_p: sampling.top_p,
+                top_k: u32::try_from(sampling.top_k).unwrap_or(u32::MAX),
+                min_p: sampling.min_p,
+                repetition_penalty: sampling.repetition_penalty,
+            },
+            ranges: SamplingRanges::default(),
+            tag_format: match contract.tag_format {
+                Some(lockstep_package::TagFormat::Glm) => TagFormat::Glm,
+                None => TagFormat::Plain,
+            },
+            reasoning_close: contract.reasoning.map(|tags| TokenId(tags.close)),
+            vocab_size: u32::try_from(contract.vocab_size).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn encode_chat(
+        &self,
+        messages: &[Value],
+        tools: Option<&[Value]>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ChatPrompt, ModelError> {
+        let encoded = Package::encode_chat(self, messages, tools, kwargs, true)?;
+        Ok(ChatPrompt {
+            text: encoded.text,
+            token_ids: encoded.token_ids.into_iter().map(TokenId).collect(),
+        })
+    }
+
+    fn encode_text(&self, text: &str, as_prompt: bool) -> Result<Vec<TokenId>, ModelError> {
+        let (prefix, special) = match as_prompt {
+            true => (self.tokenizer.prompt_prefix(), Special::Parse),
+            false => (&[][..], Special::None),
+        };
+        let ids = self.tokenizer.encode(text, special)?;
+        Ok(prefix.iter().copied().chain(ids).map(TokenId).collect())
+    }
+
+    fn token_bytes(&self, token: TokenId) -> &[u8] {
+        self.tokenizer.decode_token(token.0)
+    }
+
+    fn is_special(&self, token: TokenId) -> bool {
+        self.tokenizer.is_special(token.0)
+    }
+}
+
+impl From<PackageError> for ModelError {
+    fn from(error: PackageError) -> ModelError {
+        match error {
+            PackageError::Template { refused: true, .. } => ModelError::Refused(error.to_string()),
+            PackageError::NoTemplate { .. } => ModelError::Unsupported(error.to_string()),
+            _ => ModelError::Failed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The server over pipes in memory, with the model made of hashes and the embedded model's
+//! tokenizer and template. Nothing here may depend on how fast anything is.
+
+mod chat;
+mod completions;
+mod errors;
+mod harness;
+mod load;
+mod messages;
+mod other_routes;
