@@ -60,6 +60,13 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Option<Response> {
     let mut stream = connect(address);
     // A server may answer, and close, before it was sent everything.
     let _ = stream.write_all(bytes);
+    read(&mut stream)
+}
+
+/// Likewise, but the client is gone after its last byte: a server may then stop working for it.
+pub fn raw_and_gone(address: SocketAddr, bytes: &[u8]) -> Option<Response> {
+    let mut stream = connect(address);
+    let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     read(&mut stream)
 }
