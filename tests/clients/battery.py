@@ -22,7 +22,7 @@ from conftest import BATTERY, Server
 
 RECORDED = BATTERY.parent / "eval.txt"
 # Errors of a call that is whole and readable, but not valid for its tools.
-READABLE = {"unknown_tool", "unknown_argument", "bad_value", "missing_argument", "malformed_json"}
+READABLE = {"unknown_tool", "bad_value", "malformed_json", "arguments_not_object"}
 JSON_TYPES = {
     "integer": int,
     "number": (int, float),
@@ -34,6 +34,26 @@ JSON_TYPES = {
 COLUMNS = ("well-formed", "schema-valid", "exact")
 
 
+def as_api(messages):
+    """Messages of the battery with what the API wants besides: ids of calls, arguments as text."""
+    out, open_ids = [], []
+    for message in messages:
+        message = dict(message)
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                function = dict(call["function"])
+                if not isinstance(function["arguments"], str):
+                    function["arguments"] = json.dumps(function["arguments"])
+                open_ids.append(f"call_{len(out)}_{len(calls)}")
+                calls.append({"id": open_ids[-1], "type": "function", "function": function})
+            message["tool_calls"] = calls
+        if message["role"] == "tool":
+            message["tool_call_id"] = open_ids.pop(0)
+        out.append(message)
+    return out
+
+
 def ask(client, model, row):
     """What the model answered: well-formed, calls, content."""
     kwargs = {"enable_thinking": row["enable_thinking"]}
@@ -42,7 +62,7 @@ def ask(client, model, row):
     try:
         answer = client.chat.completions.create(
             model=model,
-            messages=row["messages"],
+            messages=as_api(row["messages"]),
             tools=row.get("tools") or openai.NOT_GIVEN,
             temperature=0,
             max_tokens=200,

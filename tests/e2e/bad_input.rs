@@ -154,7 +154,7 @@ fn bytes_that_are_no_http() {
         both,
     ];
     for bytes in cases {
-        if let Some(answer) = http::raw_and_gone(address, bytes) {
+        if let Some(answer) = http::raw_to_the_end(address, bytes) {
             assert!((400..500).contains(&answer.status), "{}", answer.status);
         }
         assert_eq!(server.get("/health").status, 200);

@@ -11,7 +11,7 @@ fn answer(flags: &[&str]) -> Value {
         "--json",
         "--digests",
         "--max-tokens",
-        "40",
+        "60",
         PROMPT,
     ];
     args.extend(flags);

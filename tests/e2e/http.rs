@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::{
     io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -63,11 +63,11 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Option<Response> {
     read(&mut stream)
 }
 
-/// Likewise, but the client is gone after its last byte: a server may then stop working for it.
-pub fn raw_and_gone(address: SocketAddr, bytes: &[u8]) -> Option<Response> {
+/// The same, and says that nothing more will come.
+pub fn raw_to_the_end(address: SocketAddr, bytes: &[u8]) -> Option<Response> {
     let mut stream = connect(address);
     let _ = stream.write_all(bytes);
-    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let _ = stream.shutdown(Shutdown::Write);
     read(&mut stream)
 }
 

@@ -115,6 +115,33 @@ fn architecture_fits_in_one_sitting() {
 }
 
 #[test]
+fn each_metric_has_its_line() {
+    let source = read("engine/server/src/metrics.rs");
+    let families = source
+        .split("const FAMILIES")
+        .nth(1)
+        .expect("the list of families");
+    let families = families.split("];").next().expect("its end");
+    let is_name = |text: &&str| text.starts_with("vllm:") || text.starts_with("lockstep_");
+    let written: BTreeSet<&str> = families.split('"').filter(is_name).collect();
+    let page = read("docs/user/metrics.md");
+    let documented: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    assert!(written.len() > 10, "{written:?}");
+    // A name in the help of another family is not a family.
+    let families: BTreeSet<&str> = written
+        .into_iter()
+        .filter(|name| !name.contains(['.', ' ']))
+        .collect();
+    assert_eq!(
+        families, documented,
+        "metrics.rs (left) and docs/user/metrics.md (right)"
+    );
+}
+
+#[test]
 fn links_between_documents_lead_somewhere() {
     let mut num_links = 0;
     let mut complaints = Vec::new();

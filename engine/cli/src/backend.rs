@@ -73,7 +73,6 @@ impl AnyBackend {
     }
 
     /// A word about what computes.
-    #[allow(dead_code, reason = "serve says it")]
     pub fn describe(&self) -> String {
         match self {
             AnyBackend::Cpu(backend) => backend.isa().name().to_owned(),

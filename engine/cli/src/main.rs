@@ -14,6 +14,7 @@ mod hub;
 mod inspect;
 mod interrupt;
 mod parse;
+mod serve;
 mod session;
 mod terminal;
 
@@ -43,6 +44,7 @@ struct Cli {
 #[allow(clippy::large_enum_variant, reason = "one value per process")]
 #[derive(Subcommand)]
 enum Command {
+    Serve(serve::ServeArgs),
     Chat(chat::ChatArgs),
     Generate(generate::GenerateArgs),
     Inspect(inspect::InspectArgs),
@@ -52,6 +54,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
         Command::Chat(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),

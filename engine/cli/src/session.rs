@@ -132,7 +132,7 @@ impl Session {
         backend: AnyBackend,
         engine: &EngineArgs,
     ) -> Result<Session, Failure> {
-        let vocabulary = Arc::new(vocabulary(&package));
+        let vocabulary = Arc::new(lockstep_server::vocabulary(&package));
         let engine = Engine::new(engine_config(engine), backend.limits(), vocabulary)
             .map_err(|error| Failure::usage(error, "change the flags named there"))?;
         Ok(Session {
@@ -209,14 +209,6 @@ impl Session {
             }
         }
     }
-}
-
-fn vocabulary(package: &Package) -> lockstep_core::Vocabulary {
-    let bytes = package.tokenizer.token_bytes().to_vec();
-    let special = (0..bytes.len() as u32)
-        .map(|id| package.tokenizer.is_special(id))
-        .collect();
-    lockstep_core::Vocabulary::new(bytes, special)
 }
 
 #[cfg(test)]

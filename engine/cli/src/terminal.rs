@@ -31,7 +31,6 @@ impl Paint {
     }
 
     /// Whether there are any.
-    #[allow(dead_code, reason = "serve asks")]
     pub fn is_coloured(self) -> bool {
         self.coloured
     }

@@ -1,0 +1,339 @@
+//! `lockstep serve`: the HTTP server on a model. Flags become the server's settings here, signals become
+//! its drain; everything else is `lockstep-server`'s. It must never touch a request.
+
+use crate::{
+    exit::{Exit, Failure},
+    flags::{EngineArgs, MachineArgs, ModelArgs},
+    session,
+    terminal::Paint,
+};
+use clap::ValueEnum;
+use lockstep_core::Engine;
+use lockstep_server::{Limits, SamplingPolicy, Server, ServerConfig, ServerHandle};
+use lockstep_step::Backend;
+use lockstep_tags::Delivery;
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockstep serve
+  lockstep serve -m models/smollm2-135m --port 9000
+  lockstep serve --model HuggingFaceTB/SmolLM2-135M-Instruct --max-model-len 4096
+  lockstep serve --host 0.0.0.0 --api-key-file /run/secrets/keys
+
+OpenAI clients take http://HOST:PORT/v1 as their base URL, Anthropic's take http://HOST:PORT.
+SIGTERM and ctrl-c let running answers finish; a second one ends at once.";
+
+/// Serves a model over the OpenAI and Anthropic APIs.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ServeArgs {
+    /// Address to listen on; others than loopback need an API key or --allow-open.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen on; 0 takes a free one, which is printed.
+    #[arg(long, short = 'p', value_name = "PORT", default_value_t = 8000)]
+    port: u16,
+    /// A key that clients must show.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "LOCKSTEP_API_KEY",
+        hide_env_values = true
+    )]
+    api_key: Option<String>,
+    /// A file of such keys, one a line.
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Serves other machines without a key.
+    #[arg(long)]
+    allow_open: bool,
+    /// Name of the model in the API; more than one are aliases [default: the package's].
+    #[arg(long, value_name = "NAME")]
+    served_model_name: Vec<String>,
+    /// When a tool call is delivered: as it is written, or once it has parsed.
+    #[arg(long, value_enum, default_value_t = DeliveryKind::Whole)]
+    delivery: DeliveryKind,
+    /// How the model writes tool calls [default: as its package says].
+    #[arg(long, value_enum, default_value_t = ToolFormat::Auto)]
+    tool_format: ToolFormat,
+    /// What happens to sampling values outside the package's ranges.
+    #[arg(long, value_enum, default_value_t = RangesKind::Clamp)]
+    sampling_ranges: RangesKind,
+    /// The most tokens of an answer where the request doesn't say [default: what fits].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    default_max_tokens: Option<u32>,
+    /// Sequences that may wait; beyond, clients get 429.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_waiting_requests: Option<u32>,
+    /// Tokens of waiting sequences, prompts and answers; beyond, clients get 429.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_waiting_tokens: Option<u64>,
+    /// The largest body of a request.
+    #[arg(long, value_name = "MIB", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    max_body_mib: u32,
+    /// How long running answers may go on after SIGTERM.
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    grace_seconds: u64,
+    /// How the log is written to standard error; RUST_LOG filters it.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    #[command(flatten, next_help_heading = "Model")]
+    model: ModelArgs,
+    #[command(flatten, next_help_heading = "Machine")]
+    machine: MachineArgs,
+    #[command(flatten, next_help_heading = "Engine")]
+    engine: EngineArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DeliveryKind {
+    /// As it is written: earlier, but a call that breaks off was partly seen.
+    Eager,
+    /// Once it has parsed.
+    Whole,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ToolFormat {
+    /// As the package says.
+    Auto,
+    /// GLM's tags.
+    Glm,
+    /// None: whatever looks like a call is text.
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RangesKind {
+    /// The nearest value inside is used, and the answer says so.
+    Clamp,
+    /// The request is refused.
+    Refuse,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Runs the command.
+pub fn run(args: &ServeArgs) -> ExitCode {
+    crate::exit::end(serve(args))
+}
+
+fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    start_log(args.log_format);
+    let api_keys = api_keys(args)?;
+    let mut package = session::open_package(&args.model)?;
+    match args.tool_format {
+        ToolFormat::Auto => {}
+        ToolFormat::Glm => package.contract.tag_format = Some(lockstep_package::TagFormat::Glm),
+        ToolFormat::None => package.contract.tag_format = None,
+    }
+    if !package.tokenizer.is_present() {
+        let what = format!(
+            "{} has no tokenizer.json, so it can't be served",
+            package.name
+        );
+        return Err(Failure::input(
+            what,
+            "add the tokenizer.json that belongs to the model",
+        ));
+    }
+    let backend = session::open_backend(&package, &args.machine, &args.engine)?;
+    let mut engine_config = session::engine_config(&args.engine);
+    if let Some(max) = args.max_waiting_requests {
+        engine_config.max_waiting_requests = max;
+    }
+    if let Some(max) = args.max_waiting_tokens {
+        engine_config.max_waiting_tokens = max;
+    }
+    let vocabulary = Arc::new(lockstep_server::vocabulary(&package));
+    let engine = Engine::new(engine_config, backend.limits(), vocabulary)
+        .map_err(|error| Failure::usage(error, "change the flags named there"))?;
+    let config = server_config(args, &package.name, api_keys);
+    let about = format!(
+        "{} ({} weights, {} threads, {})",
+        package.name,
+        args.machine.weights.name(),
+        args.machine.num_threads(),
+        backend.describe(),
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    let result = runtime.block_on(async {
+        let address = format!("{}:{}", bracketed(&args.host), args.port);
+        let listener =
+            lockstep_server::bind(&address, !config.api_keys.is_empty(), args.allow_open)
+                .await
+                .map_err(|error| Failure::usage(error, "choose with --host, --port, --api-key"))?;
+        let local = listener.local_addr().map_err(Failure::failed)?;
+        let model = config.model_names.first().cloned().unwrap_or_default();
+        let server = Server::new(config, Arc::new(package), engine, backend);
+        let server = server.map_err(Failure::failed)?;
+        let handle = server.handle();
+        let drained = tokio::spawn(drain_on_signal(handle.clone(), args.grace_seconds));
+        announce(&about, local, &model).map_err(Failure::failed)?;
+        lockstep_server::serve(listener, server)
+            .await
+            .map_err(Failure::failed)?;
+        // The task that closed the server has said all it has to say, or the listener failed above.
+        match drained.await.map_err(Failure::failed)? {
+            Some(reason) => Err(Failure::failed(format!("the engine stopped: {reason}"))),
+            None => Ok(()),
+        }
+    });
+    // Connections of clients that don't read must not keep the process.
+    runtime.shutdown_background();
+    result
+}
+
+fn server_config(args: &ServeArgs, name: &str, api_keys: Vec<String>) -> ServerConfig {
+    let mut config = ServerConfig::new(name);
+    if !args.served_model_name.is_empty() {
+        config.model_names.clone_from(&args.served_model_name);
+    }
+    config.limits = Limits {
+        body_bytes_max: (args.max_body_mib as usize) << 20,
+        ..Limits::default()
+    };
+    config.delivery = match args.delivery {
+        DeliveryKind::Eager => Delivery::Eager,
+        DeliveryKind::Whole => Delivery::Whole,
+    };
+    config.sampling_policy = match args.sampling_ranges {
+        RangesKind::Clamp => SamplingPolicy::Clamp,
+        RangesKind::Refuse => SamplingPolicy::Refuse,
+    };
+    config.api_keys = api_keys;
+    config.default_max_tokens = args.default_max_tokens;
+    config
+}
+
+/// An IPv6 address needs brackets before a port.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
+}
+
+fn api_keys(args: &ServeArgs) -> Result<Vec<String>, Failure> {
+    let mut keys: Vec<String> = args.api_key.iter().cloned().collect();
+    if let Some(path) = &args.api_key_file {
+        let text = fs::read_to_string(path).map_err(|error| {
+            Failure::input(format!("--api-key-file {}: {error}", path.display()), "")
+        })?;
+        keys.extend(
+            text.lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned),
+        );
+        if keys.is_empty() {
+            let what = format!("--api-key-file {} holds no key", path.display());
+            return Err(Failure::input(what, "write one key a line"));
+        }
+    }
+    if keys.iter().any(String::is_empty) {
+        return Err(Failure::usage(
+            "the API key is empty",
+            "leave it out to serve without one",
+        ));
+    }
+    Ok(keys)
+}
+
+fn start_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    // A log that was set up before is as good as this one.
+    let _ = match format {
+        LogFormat::Text => builder.with_ansi(Paint::stderr().is_coloured()).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+fn announce(about: &str, address: SocketAddr, model: &str) -> io::Result<()> {
+    let paint = Paint::stdout();
+    let url = format!("http://{address}");
+    let mut stdout = io::stdout().lock();
+    writeln!(
+        stdout,
+        "Serving {} on {}",
+        paint.bold(about),
+        paint.cyan(&url)
+    )?;
+    if io::stdout().is_terminal() {
+        writeln!(
+            stdout,
+            "\n  curl {url}/v1/chat/completions -H 'content-type: application/json' \\\n    \
+             -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\
+             \"What is the capital of Peru?\"}}]}}'\n\n\
+             {}",
+            paint.dim("ctrl-c lets running answers finish, a second one ends at once"),
+        )?;
+    }
+    stdout.flush()
+}
+
+/// Waits for a signal, then drains. A second signal ends the program at once. Says why the engine had
+/// stopped by itself before, if it had.
+async fn drain_on_signal(handle: ServerHandle, grace_seconds: u64) -> Option<String> {
+    let listening = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    );
+    let (Ok(mut terminate), Ok(mut interrupt)) = listening else {
+        tracing::error!("no signal can be handled: the server will end without draining");
+        return None;
+    };
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let stopped = handle.stopped();
+    eprintln!("draining: running answers have {grace_seconds} s");
+    let second = async {
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    tokio::select! {
+        biased;
+        () = second => {
+            eprintln!("ended at once");
+            std::process::exit(Exit::Interrupted as i32);
+        }
+        in_time = handle.drain(Duration::from_secs(grace_seconds)) => {
+            if !in_time {
+                eprintln!("the grace period ended before every answer did");
+            }
+        }
+    }
+    stopped
+}
