@@ -279,6 +279,8 @@ def test_completions(client, model):
         if chunk.choices
     ]
     assert "".join(pieces) == plain.choices[0].text
+    echoed = client.completions.create(**options, echo=True)
+    assert echoed.choices[0].text == "The capital of Peru is" + plain.choices[0].text
 
 
 def test_same_answer_in_company(client, model, battery):

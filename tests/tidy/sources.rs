@@ -21,6 +21,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("engine/package/src/error.rs::fmt", 80),
     ("engine/server/src/automaton.rs::check_openai", 73),
     ("engine/server/src/metrics.rs::event", 74),
+    ("engine/server/src/openai/completions.rs::read", 71),
 ];
 
 /// A word that must not appear, where it may appear all the same, and what to use instead.
@@ -252,7 +253,11 @@ fn each_file_is_a_module() {
             .unwrap_or("")
             .trim_end_matches(".rs");
         let is_root = matches!(name, "main" | "lib" | "build" | "mod");
-        if is_root || source.path.contains("/benches/") || source.path.contains("/bin/") {
+        if is_root
+            || source.path.contains("/benches/")
+            || source.path.contains("/bin/")
+            || source.path.contains("/examples/")
+        {
             continue;
         }
         let package = source.path.split('/').take(2).collect::<Vec<_>>().join("/");

@@ -182,7 +182,7 @@ impl RangeKeeper {
         }
         self.warnings.push(json!({
             "code": "clamped",
-            "param": name,
+            "field": name,
             "asked": asked,
             "used": used,
             "message": format!("{message}; {used} was used"),
@@ -276,7 +276,7 @@ mod tests {
         let params: Vec<&Value> = used
             .warnings
             .iter()
-            .map(|warning| &warning["param"])
+            .map(|warning| &warning["field"])
             .collect();
         assert_eq!(params, ["temperature", "top_k"]);
         assert_eq!(used.warnings[0]["asked"], json!(0.0));

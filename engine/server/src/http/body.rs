@@ -6,8 +6,8 @@ use crate::state::Limits;
 use crate::time::timeout;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
-use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 /// The body as JSON.
@@ -21,8 +21,7 @@ pub(crate) async fn read_json(
     parse(&bytes)
 }
 
-/// A body that says what it is must say that it is JSON. This also keeps web pages of other sites
-/// from sending requests with a visitor's browser, which may not send JSON unasked.
+/// A body that says that it is something else than JSON is refused, before it is misread.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return Ok(());
@@ -34,7 +33,9 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
         .unwrap_or("")
         .trim()
         .to_ascii_lowercase();
-    if kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json") {
+    // The last one is what `curl -d` says unless it is told otherwise.
+    let fine = ["application/json", "application/x-www-form-urlencoded"].contains(&kind.as_str());
+    if fine || kind.starts_with("application/") && kind.ends_with("+json") {
         return Ok(());
     }
     let message = format!("content-type is {text:?}, expected application/json");
@@ -45,36 +46,54 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 async fn read(limits: &Limits, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
-    let max = limits.body_bytes_max;
-    let too_large = |found: &str| {
-        let message = format!("the body has {found} bytes, expected at most {max}");
-        ApiError::new(413, "body_too_large", message)
-    };
-    let declared = headers.get(header::CONTENT_LENGTH);
-    let declared = declared.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if let Some(length) = declared.filter(|length| *length > max as u64) {
-        return Err(too_large(&length.to_string()));
-    }
-    let collected = timeout(limits.body_read_timeout, Limited::new(body, max).collect()).await;
-    match collected {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(too_large(&format!("more than {max}")))
+    match timeout(
+        limits.body_read_timeout,
+        take(limits.body_bytes_max, headers, body),
+    )
+    .await
+    {
+        Ok(result) => result,
+        Err(_) => {
+            let seconds = limits.body_read_timeout.as_secs();
+            let message = format!("the body did not come within {seconds} s");
+            Err(ApiError::new(408, "body_timeout", message))
         }
-        Ok(Err(error)) => Err(ApiError::new(
-            400,
-            "broken_body",
-            format!("the body broke off: {error}"),
-        )),
-        Err(_) => Err(ApiError::new(
-            408,
-            "body_timeout",
-            format!(
-                "the body did not come within {} s",
-                limits.body_read_timeout.as_secs()
-            ),
-        )),
     }
+}
+
+/// How much of a body over the limit is read and thrown away, in limits: a client that still sends
+/// when the connection closes may never see why.
+const DISCARDED_LIMITS: usize = 4;
+
+async fn take(max: usize, headers: &HeaderMap, mut body: Body) -> Result<Bytes, ApiError> {
+    let declared = headers.get(header::CONTENT_LENGTH);
+    let declared = declared.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let mut taken = BytesMut::new();
+    let mut num_bytes = declared
+        .filter(|length| *length > max)
+        .map_or(0, |_| max + 1);
+    let waits = num_bytes > max && headers.contains_key(header::EXPECT);
+    while num_bytes <= max.saturating_mul(DISCARDED_LIMITS) && !waits {
+        let Some(frame) = body.frame().await else {
+            break;
+        };
+        let frame = frame.map_err(|error| {
+            ApiError::new(400, "broken_body", format!("the body broke off: {error}"))
+        })?;
+        let data = frame.into_data().unwrap_or_default();
+        num_bytes += data.len();
+        if num_bytes <= max {
+            taken.extend_from_slice(&data);
+        } else {
+            taken = BytesMut::new();
+        }
+    }
+    if num_bytes <= max {
+        return Ok(taken.freeze());
+    }
+    let found = declared.map_or_else(|| format!("more than {max}"), |length| length.to_string());
+    let message = format!("the body has {found} bytes, expected at most {max}");
+    Err(ApiError::new(413, "body_too_large", message))
 }
 
 /// JSON, with the place where it isn't. Nesting is limited to 128 levels by the reader.

@@ -29,7 +29,7 @@ pub struct ApiError {
     /// After how many seconds another try may succeed.
     pub retry_after_s: Option<u32>,
     /// What was there before the answer failed.
-    pub partial: Option<Value>,
+    pub partial: Option<Box<Value>>,
 }
 
 impl ApiError {
@@ -115,7 +115,7 @@ impl ApiError {
             }),
         };
         if let Some(partial) = &self.partial {
-            body["error"]["partial"] = partial.clone();
+            body["error"]["partial"] = Value::clone(partial);
         }
         body
     }

@@ -118,7 +118,7 @@ pub(crate) fn stop_reason(end: &End) -> Value {
 /// The error of a whole response: what came before it stands in it.
 pub(crate) fn failed(failure: &Failure, partial: Value) -> ApiError {
     ApiError {
-        partial: Some(partial),
+        partial: Some(Box::new(partial)),
         ..ApiError::new(failure.status, failure.code, failure.message.clone())
     }
 }

@@ -8,6 +8,7 @@ use crate::job::{
     Job, check_model, choices, count_clamped, count_unknown, plain_text, prompt_error,
     stop_strings, token_count,
 };
+use crate::model::decode;
 use crate::openai::chat_request::{refuse_constraints, stream_options};
 use crate::openai::chat_response::ChatHead;
 use crate::openai::completions_response::{CompletionStream, collect};
@@ -24,7 +25,11 @@ const MAX_TOKENS_DEFAULT: u32 = 16;
 
 /// Answers a request.
 pub(crate) async fn answer(shared: &Shared, body: &Value) -> Result<Response<Body>, ApiError> {
-    let (job, include_usage) = read(shared, body)?;
+    let Completion {
+        job,
+        include_usage,
+        echoes,
+    } = read(shared, body)?;
     let generation = job
         .submit(shared)
         .await
@@ -41,26 +46,29 @@ pub(crate) async fn answer(shared: &Shared, body: &Value) -> Result<Response<Bod
     };
     if job.stream {
         let readers = (0..job.num_choices()).map(|_| ChoiceReader::new(false));
-        let prompts = job.prompts.len();
-        let encoder = CompletionStream::new(head, readers.collect(), include_usage, prompts);
+        let encoder = CompletionStream::new(head, readers.collect(), include_usage, echoes);
         return Ok(sse::response(generation, encoder, shared.config.keep_alive));
     }
-    let body = collect(generation, &head, job.prompts.len()).await?;
+    let body = collect(generation, &head, &echoes).await?;
     Ok(json_response(200, &body))
 }
 
-fn read(shared: &Shared, body: &Value) -> Result<(Job, bool), ApiError> {
+/// A request, understood.
+struct Completion {
+    job: Job,
+    include_usage: bool,
+    /// What each prompt's texts begin with: the prompt where it is echoed, or nothing.
+    echoes: Vec<String>,
+}
+
+fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
     let mut fields = Fields::new(body, "")?;
     check_model(shared, &mut fields)?;
     fields.accept(&["user", "metadata"]);
     refuse_constraints(&mut fields)?;
     let nothing = |value: &Value| *value == json!("") || *value == json!(false);
     fields.refuse("suffix", nothing, "this model can't fill in a middle")?;
-    fields.refuse(
-        "echo",
-        nothing,
-        "send the prompt to /tokenize to see its tokens",
-    )?;
+    let echo = fields.bool("echo")?.unwrap_or(false);
     for name in ["use_beam_search", "prompt_logprobs"] {
         fields.refuse(name, nothing, "this server doesn't have it")?;
     }
@@ -74,10 +82,23 @@ fn read(shared: &Shared, body: &Value) -> Result<(Job, bool), ApiError> {
     let expected = "a string, an array of strings, or one or more arrays of token ids";
     let prompt = fields.required("prompt", expected)?;
     let prompts = prompts(shared, prompt)?;
+    let echoed = |tokens: &Vec<TokenId>| match echo {
+        true => decode(shared.model.as_ref(), tokens),
+        false => String::new(),
+    };
+    let mut echoes: Vec<String> = prompts.iter().map(echoed).collect();
+    if let (true, Value::String(text)) = (echo, prompt) {
+        // As it was sent, without what every sequence begins with.
+        echoes = vec![text.clone()];
+    }
     let stream = fields.bool("stream")?.unwrap_or(false);
     let include_usage = stream_options(&mut fields, stream)?;
     let logprobs = fields.integer("logprobs", 0, 5)?;
     let logprobs = logprobs.and_then(|top| u32::try_from(top).ok());
+    if echo && logprobs.is_some() {
+        let why = "together with logprobs: those of a prompt are not computed";
+        return Err(ApiError::unsupported("echo", why));
+    }
     let asked = AskedSampling::read(
         &mut fields,
         shared.contract.vocab_size,
@@ -105,7 +126,11 @@ fn read(shared: &Shared, body: &Value) -> Result<(Job, bool), ApiError> {
         stream,
         warnings: used.warnings,
     };
-    Ok((job, include_usage))
+    Ok(Completion {
+        job,
+        include_usage,
+        echoes,
+    })
 }
 
 fn prompts(shared: &Shared, prompt: &Value) -> Result<Vec<Vec<TokenId>>, ApiError> {

@@ -46,12 +46,14 @@ impl TokenTrack {
 pub(crate) async fn collect(
     mut generation: Generation,
     head: &ChatHead,
-    prompts: usize,
+    echoes: &[String],
 ) -> Result<Value, ApiError> {
     let num_choices = head.seeds.len();
+    let per_prompt = num_choices / echoes.len().max(1);
     let mut readers: Vec<ChoiceReader> =
         (0..num_choices).map(|_| ChoiceReader::new(false)).collect();
-    let mut texts = vec![String::new(); num_choices];
+    let echo_of = |idx: usize| echoes[idx / per_prompt].clone();
+    let mut texts: Vec<String> = (0..num_choices).map(echo_of).collect();
     let mut tracks = vec![TokenTrack::default(); num_choices];
     let mut outcomes: Vec<Option<Outcome>> = vec![None; num_choices];
     let mut pieces = Vec::new();
@@ -89,7 +91,7 @@ pub(crate) async fn collect(
     }
     let mut body = head.object("text_completion");
     body.insert("choices".to_string(), Value::Array(written));
-    body.insert("usage".to_string(), usage(&usages, prompts));
+    body.insert("usage".to_string(), usage(&usages, echoes.len()));
     body.insert("seed".to_string(), json!(head.seeds.first()));
     if !head.warnings.is_empty() {
         body.insert("warnings".to_string(), json!(head.warnings));
@@ -103,7 +105,7 @@ pub(crate) struct CompletionStream {
     head: ChatHead,
     readers: Vec<ChoiceReader>,
     include_usage: bool,
-    prompts: usize,
+    echoes: Vec<String>,
     tracks: Vec<TokenTrack>,
     begun: Vec<bool>,
     usages: Vec<Usage>,
@@ -114,11 +116,11 @@ impl CompletionStream {
         head: ChatHead,
         readers: Vec<ChoiceReader>,
         include_usage: bool,
-        prompts: usize,
+        echoes: Vec<String>,
     ) -> CompletionStream {
         CompletionStream {
             include_usage,
-            prompts,
+            echoes,
             tracks: vec![TokenTrack::default(); readers.len()],
             begun: vec![false; readers.len()],
             usages: vec![Usage::default(); readers.len()],
@@ -157,7 +159,16 @@ impl CompletionStream {
 }
 
 impl Encoder for CompletionStream {
-    fn begin(&mut self, _out: &mut Vec<u8>) {}
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let per_prompt = self.readers.len() / self.echoes.len().max(1);
+        for choice in 0..self.readers.len() {
+            let echo = self.echoes[choice / per_prompt].clone();
+            if !echo.is_empty() {
+                let chunk = self.chunk(choice, &echo, None);
+                write_data(&chunk, out);
+            }
+        }
+    }
 
     fn update(&mut self, choice: usize, update: Update, out: &mut Vec<u8>) {
         let mut pieces = Vec::new();
@@ -190,7 +201,7 @@ impl Encoder for CompletionStream {
         if self.include_usage {
             let mut chunk = self.head.object("text_completion");
             chunk.insert("choices".to_string(), json!([]));
-            chunk.insert("usage".to_string(), usage(&self.usages, self.prompts));
+            chunk.insert("usage".to_string(), usage(&self.usages, self.echoes.len()));
             write_data(&Value::Object(chunk), out);
         }
         out.extend_from_slice(b"data: [DONE]\n\n");

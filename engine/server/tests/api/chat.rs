@@ -273,7 +273,7 @@ async fn a_clamped_parameter_is_reported_or_refused() {
         if policy == SamplingPolicy::Clamp {
             let answer = both(&server, &body, 1).await;
             let warning = &answer["warnings"][0];
-            assert_eq!(warning["param"], "temperature");
+            assert_eq!(warning["field"], "temperature");
             assert_eq!(
                 (&warning["asked"], &warning["used"]),
                 (&json!(0.0), &json!(0.5))

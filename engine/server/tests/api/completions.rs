@@ -112,3 +112,12 @@ async fn logprobs_have_their_old_shape() {
         Some(tokens.len())
     );
 }
+
+#[tokio::test]
+async fn an_echo_comes_before_the_text() {
+    let server = Setup::says(" there<|user|>").start();
+    let body = json!({"prompt": ["once upon", tokens("a time")], "echo": true, "max_tokens": 50});
+    let answer = both(&server, &body, 2).await;
+    assert_eq!(answer["choices"][0]["text"], "once upon there");
+    assert_eq!(answer["choices"][1]["text"], "a time there");
+}

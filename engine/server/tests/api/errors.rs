@@ -227,7 +227,7 @@ async fn completions() {
         json!({"prompt": [1, 99_999_999]}),
         json!({"prompt": [1, "a"]}),
         json!({"suffix": "end"}),
-        json!({"echo": true}),
+        json!({"echo": true, "logprobs": 1}),
         json!({"best_of": 3}),
         json!({"logprobs": 6}),
         json!({"max_tokens": 0}),
@@ -245,7 +245,7 @@ async fn completions() {
             400 prompt[1] invalid_value: prompt[1] is 99999999, expected a token id from 0 to 2047
             400 prompt[1] invalid_value: prompt[1] is "a", expected a token id from 0 to 2047
             400 suffix unsupported_field: suffix is not supported: this model can't fill in a middle
-            400 echo unsupported_field: echo is not supported: send the prompt to /tokenize to see its tokens
+            400 echo unsupported_field: echo is not supported: together with logprobs: those of a prompt are not computed
             400 best_of unsupported_field: best_of is not supported: each of n choices is drawn once and all are returned
             400 logprobs invalid_value: logprobs is 6, expected a whole number from 0 to 5
             400 max_tokens invalid_value: max_tokens is 0, expected a whole number from 1 to 4294967295

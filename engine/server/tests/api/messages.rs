@@ -54,12 +54,10 @@ fn fold(bytes: &[u8]) -> Value {
                     .and_then(|b| b.last_mut())
                     .expect("a block") = block;
             }
-            Some("content_block_stop") => {
-                if !json_text.is_empty() {
-                    let input: Value = serde_json::from_str(&json_text).expect("JSON");
-                    let blocks = message["content"].as_array_mut().expect("content");
-                    blocks.last_mut().expect("a block")["input"] = input;
-                }
+            Some("content_block_stop") if !json_text.is_empty() => {
+                let input: Value = serde_json::from_str(&json_text).expect("JSON");
+                let blocks = message["content"].as_array_mut().expect("content");
+                blocks.last_mut().expect("a block")["input"] = input;
             }
             Some("message_delta") => {
                 message["stop_reason"] = data["delta"]["stop_reason"].clone();
