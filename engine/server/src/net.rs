@@ -4,7 +4,7 @@
 //! It must never know a route or a request.
 
 use crate::state::Server;
-use crate::time::RtTimer;
+use crate::time::{RtTimer, timeout};
 use hyper_util::rt::TokioIo;
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,6 +21,9 @@ pub(crate) use tokio::task::yield_now;
 
 /// How long a client may take for the head of a request.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a client may take to read the rest of its answer once the server is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The buffer between a response and the socket. It is small so that a slow reader is felt by the
 /// request's own queue, where the limit is.
@@ -176,7 +179,10 @@ where
         result = connection.as_mut() => result,
         () = until_closed(&mut closed) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            match timeout(CLOSE_TIMEOUT, connection).await {
+                Ok(result) => result,
+                Err(_) => return,
+            }
         }
     };
     if let Err(error) = result {

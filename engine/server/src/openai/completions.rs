@@ -76,7 +76,7 @@ fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
     let best_of = json!(n);
     fields.refuse(
         "best_of",
-        |value| *value == best_of || *value == json!(1),
+        |value| *value == best_of,
         "each of n choices is drawn once and all are returned",
     )?;
     let expected = "a string, an array of strings, or one or more arrays of token ids";
