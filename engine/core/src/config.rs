@@ -10,7 +10,7 @@ pub struct EngineConfig {
     pub max_num_seqs: u32,
     /// Query tokens of a step, at least 1.
     pub max_num_batched_tokens: u32,
-    /// Sequences that may wait.
+    /// Sequences that may wait, beyond those that the next step can take in.
     pub max_waiting_requests: u32,
     /// Tokens of waiting sequences, all together.
     pub max_waiting_tokens: u64,

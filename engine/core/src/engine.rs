@@ -86,9 +86,12 @@ impl Engine {
 
     fn check_queue(&self, num_tokens: u64) -> Result<(), Refusal> {
         let full = |kind, now, limit| Err(Refusal::QueueFull { kind, now, limit });
+        // Those that the next step can take in do not wait for want of room.
+        let idle =
+            u64::from(self.config.max_num_seqs).saturating_sub(self.scheduler.num_running() as u64);
         let (waiting, requests_max) = (
             self.scheduler.num_waiting() as u64,
-            u64::from(self.config.max_waiting_requests),
+            u64::from(self.config.max_waiting_requests) + idle,
         );
         if waiting >= requests_max {
             return full(QueueKind::Requests, waiting, requests_max);

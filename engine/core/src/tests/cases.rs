@@ -104,8 +104,10 @@ fn an_abort_in_mid_step_keeps_what_the_step_names_until_its_commit() {
 
 #[test]
 fn refusals_name_numbers_and_keep_nothing() {
+    // One may run and one may wait.
     let config = EngineConfig {
-        max_waiting_requests: 2,
+        max_num_seqs: 1,
+        max_waiting_requests: 1,
         max_waiting_tokens: 100,
         ..config()
     };
