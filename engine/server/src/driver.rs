@@ -281,16 +281,17 @@ impl<B: Backend> Driver<B> {
     }
 
     fn cut_all(&mut self, memory: &mut Memory, cut: &Cut) {
+        // First, so that whoever is cut off can see why.
+        self.status.stop(match cut {
+            Cut::EngineStopped(reason) => reason.clone(),
+            _ => "the server is shutting down".to_string(),
+        });
         // What waits to be taken is dropped with the channel; its clients see that it was.
         for (seq, route) in std::mem::take(&mut memory.routes) {
             self.engine.abort(seq);
             self.metrics.finished("error");
             route.reader.cut(cut.clone());
         }
-        self.status.stop(match cut {
-            Cut::EngineStopped(reason) => reason.clone(),
-            _ => "the server is shutting down".to_string(),
-        });
         memory.drained.clear();
         self.publish();
     }

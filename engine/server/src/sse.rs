@@ -114,3 +114,6 @@ pub(crate) fn response(
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
+
+#[cfg(test)]
+mod laws;
