@@ -4,10 +4,10 @@
 use crate::batch::{Batch, Faults, Machine};
 use crate::load::{LoadError, Loader, ensure_range};
 use crate::model::{Memory, Model, Probe, Wanted, num_state_layers};
-use crate::sample::draw_seq;
 use crate::{Isa, Pool, WeightRule, kernels};
 use lockstep_numerics::sampler::Sampler;
 use lockstep_package::{Package, Progress};
+use lockstep_sampling::sample_seq;
 use lockstep_step::{
     Backend, BackendError, BackendLimits, MaskSet, PlanError, PlanRule, QueryToken, SeqError,
     SeqId, SeqOutput, SeqPlan, StepId, StepOutput, StepPlan, TokenId, check_plan,
@@ -85,7 +85,16 @@ pub struct CpuForward {
     tokens: Vec<TokenId>,
     // (scored positions of all sequences, vocab_size)
     logits: Vec<f32>,
-    errors: Vec<Option<SeqError>>,
+    errors: Vec<SeqErrors>,
+}
+
+/// What is wrong with a sequence, and from where on.
+#[derive(Default)]
+struct SeqErrors {
+    // Per scored position.
+    scored: Vec<Option<SeqError>>,
+    // At the last position, scored or not.
+    last: Option<SeqError>,
 }
 
 impl CpuForward {
@@ -180,8 +189,10 @@ impl CpuBackend {
             logits: &mut logits,
             probe: Some(&mut probe),
         };
-        let errors = self.run(&batch, unresolved, wanted);
-        if let Some(error) = errors.into_iter().flatten().next() {
+        let faults = self.run(&batch, wanted);
+        let last_rows = (0..plan.seqs.len()).map(|seq_idx| batch.rows(seq_idx).end - 1);
+        let faulty = last_rows.filter_map(|row| faults.error_at(&batch, row));
+        if let Some(error) = unresolved.into_iter().flatten().chain(faulty).next() {
             return Err(BackendError::Device(error.to_string()));
         }
         probe.logits = logits;
@@ -224,25 +235,15 @@ impl CpuBackend {
             })
     }
 
-    fn run(
-        &mut self,
-        batch: &Batch<'_>,
-        unresolved: Vec<Option<SeqError>>,
-        wanted: Wanted<'_>,
-    ) -> Vec<Option<SeqError>> {
-        let mut faults = Faults::new(batch.seqs.len(), batch.num_rows());
-        for (seq_idx, error) in unresolved.into_iter().enumerate() {
-            if let Some(error) = error {
-                faults.set(seq_idx, error);
-            }
-        }
+    fn run(&mut self, batch: &Batch<'_>, wanted: Wanted<'_>) -> Faults {
+        let mut faults = Faults::new(batch.num_rows());
         let machine = Machine {
             isa: self.isa,
             pool: &self.pool,
         };
         self.model
             .forward(machine, batch, &mut self.memory, &mut faults, wanted);
-        faults.into_errors()
+        faults
     }
 }
 
@@ -272,7 +273,20 @@ impl Backend for CpuBackend {
             logits: &mut logits,
             probe: None,
         };
-        let errors = self.run(&batch, unresolved, wanted);
+        let faults = self.run(&batch, wanted);
+        let errors = unresolved.into_iter().enumerate();
+        let errors = errors.map(|(seq_idx, unresolved)| {
+            let (rows, scored) = (batch.rows(seq_idx), &plan.seqs[seq_idx].scored);
+            let error_at = |row| unresolved.clone().or_else(|| faults.error_at(&batch, row));
+            let rows_scored = scored
+                .iter()
+                .map(|scored| rows.start + scored.query_idx as usize);
+            SeqErrors {
+                scored: rows_scored.map(error_at).collect(),
+                last: error_at(rows.end - 1),
+            }
+        });
+        let errors = errors.collect();
         Ok(CpuForward {
             tokens: batch.tokens,
             plan: plan.clone(),
@@ -288,7 +302,7 @@ impl Backend for CpuBackend {
             logits,
             errors,
         } = forward;
-        check_masks(&plan, masks, self.limits.vocab_size)?;
+        check_masks(&plan, masks)?;
         let vocab_size = self.model.vocab_size();
         let (mut tokens, mut rows) = (&tokens[..], &logits[..]);
         let mut seqs = Vec::with_capacity(plan.seqs.len());
@@ -297,23 +311,14 @@ impl Backend for CpuBackend {
             (own_tokens, tokens) = tokens.split_at(seq.query.len());
             let own_rows;
             (own_rows, rows) = rows.split_at(seq.scored.len() * vocab_size);
-            let draws = match error {
-                Some(error) => Err(error),
-                None => {
-                    let masks: Vec<_> = seq
-                        .scored
-                        .iter()
-                        .map(|scored| scored.mask.and_then(|row| masks.get(row)))
-                        .collect();
-                    draw_seq(
-                        &mut self.sampler,
-                        seq,
-                        own_tokens,
-                        own_rows,
-                        vocab_size,
-                        &masks,
-                    )
-                }
+            let logits_of = |idx: usize| match &error.scored[idx] {
+                Some(error) => Err(error.clone()),
+                None => Ok(&own_rows[idx * vocab_size..(idx + 1) * vocab_size]),
+            };
+            let draws = match error.last {
+                // Nothing is drawn here, so that the error would otherwise be lost.
+                Some(ref error) if seq.scored.is_empty() => Err(error.clone()),
+                _ => sample_seq(&mut self.sampler, seq, own_tokens, logits_of, masks),
             };
             seqs.push(SeqOutput {
                 seq: seq.seq,
@@ -344,22 +349,14 @@ impl CpuBackend {
     }
 }
 
-/// Fails unless there is a mask row, of the vocabulary's width, for each that the plan names.
-fn check_masks(plan: &StepPlan, masks: &MaskSet, vocab_size: u32) -> Result<(), BackendError> {
-    if masks.rows.len() != plan.num_mask_rows as usize {
-        return Err(BackendError::Device(format!(
-            "{} mask rows, expected {}",
-            masks.rows.len(),
-            plan.num_mask_rows
-        )));
+/// Fails unless there are as many mask rows as the plan names.
+fn check_masks(plan: &StepPlan, masks: &MaskSet) -> Result<(), BackendError> {
+    if masks.rows.len() == plan.num_mask_rows as usize {
+        return Ok(());
     }
-    for (row, mask) in masks.rows.iter().enumerate() {
-        if let Some(mask) = mask.as_ref().filter(|mask| mask.vocab_size() != vocab_size) {
-            return Err(BackendError::Device(format!(
-                "mask row {row} is for {} tokens, expected {vocab_size}",
-                mask.vocab_size()
-            )));
-        }
-    }
-    Ok(())
+    Err(BackendError::Device(format!(
+        "{} mask rows, expected {}",
+        masks.rows.len(),
+        plan.num_mask_rows
+    )))
 }

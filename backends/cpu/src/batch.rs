@@ -78,18 +78,18 @@ pub(crate) struct Op {
     pub(crate) layer: Option<usize>,
 }
 
-/// Where numbers stopped being finite: the first operation that met it, per sequence.
+/// Where numbers stopped being finite: the first operation that met it, per row.
 pub(crate) struct Faults {
-    by_seq: Vec<Option<SeqError>>,
+    by_row: Vec<Option<Op>>,
     // Rows marked since the last collection.
     marked: Vec<AtomicBool>,
     any_marked: AtomicBool,
 }
 
 impl Faults {
-    pub(crate) fn new(num_seqs: usize, num_rows: usize) -> Faults {
+    pub(crate) fn new(num_rows: usize) -> Faults {
         Faults {
-            by_seq: vec![None; num_seqs],
+            by_row: vec![None; num_rows],
             marked: (0..num_rows).map(|_| AtomicBool::new(false)).collect(),
             any_marked: AtomicBool::new(false),
         }
@@ -108,30 +108,30 @@ impl Faults {
         }
     }
 
-    /// Turns marks into errors of their sequences. An earlier error of a sequence stands.
-    pub(crate) fn collect(&mut self, batch: &Batch<'_>, op: Op) {
+    /// Ascribes the marks to an operation. An earlier fault of a row stands.
+    pub(crate) fn collect(&mut self, op: Op) {
         if !self.any_marked.swap(false, Ordering::Relaxed) {
             return;
         }
-        for row in 0..self.marked.len() {
-            if self.marked[row].swap(false, Ordering::Relaxed) {
-                let (seq_idx, _) = batch.owner(row);
-                self.by_seq[seq_idx].get_or_insert_with(|| SeqError::NotFinite {
-                    op: op.name.to_string(),
-                    layer: op.layer.map(|layer| layer as u32),
-                    pos: batch.pos(row),
-                });
+        for (fault, marked) in self.by_row.iter_mut().zip(&self.marked) {
+            if marked.swap(false, Ordering::Relaxed) {
+                fault.get_or_insert(op);
             }
         }
     }
 
-    /// Gives a sequence an error, unless it has one.
-    pub(crate) fn set(&mut self, seq_idx: usize, error: SeqError) {
-        self.by_seq[seq_idx].get_or_insert(error);
-    }
-
-    /// The errors, one entry per sequence.
-    pub(crate) fn into_errors(self) -> Vec<Option<SeqError>> {
-        self.by_seq
+    /// The error of a position: that of the first faulty row of its sequence up to its own, since a position
+    /// depends on all before it and on none after it.
+    pub(crate) fn error_at(&self, batch: &Batch<'_>, row: usize) -> Option<SeqError> {
+        let (seq_idx, _) = batch.owner(row);
+        let rows = batch.rows(seq_idx).start..=row;
+        let (row, op) = rows
+            .into_iter()
+            .find_map(|row| Some((row, self.by_row[row]?)))?;
+        Some(SeqError::NotFinite {
+            op: op.name.to_string(),
+            layer: op.layer.map(|layer| layer as u32),
+            pos: batch.pos(row),
+        })
     }
 }

@@ -6,6 +6,7 @@
 mod backend;
 mod batch;
 mod cache;
+pub mod check;
 mod disjoint;
 pub mod isa;
 mod kernels;
@@ -15,7 +16,6 @@ mod load;
 mod model;
 pub mod pool;
 pub mod reference;
-mod sample;
 
 pub use backend::{CpuBackend, CpuForward, CpuOptions, MemoryUse};
 pub use isa::Isa;
@@ -23,3 +23,6 @@ pub use linear::{Linear, WeightRule};
 pub use load::LoadError;
 pub use model::Probe;
 pub use pool::Pool;
+
+#[cfg(test)]
+mod tests;

@@ -154,6 +154,15 @@ impl<'a> Loader<'a> {
 
     /// One packed matrix whose outputs are those of the named ones, in order.
     pub(crate) fn linear(&self, names: &[String], split: Split) -> Result<Linear, LoadError> {
+        self.pack(self.rule, names, split)
+    }
+
+    /// The same by the f32 rule, whatever the others follow.
+    pub(crate) fn linear_f32(&self, names: &[String]) -> Result<Linear, LoadError> {
+        self.pack(WeightRule::F32, names, Split::Outputs)
+    }
+
+    fn pack(&self, rule: WeightRule, names: &[String], split: Split) -> Result<Linear, LoadError> {
         let views: Vec<TensorView<'_>> = names
             .iter()
             .map(|name| self.view(name))
@@ -162,7 +171,7 @@ impl<'a> Loader<'a> {
         let k = views[0].shape.last().copied().unwrap_or(0);
         let n = views.iter().map(num_rows).sum();
         Linear::pack(
-            self.rule,
+            rule,
             n,
             k,
             split == Split::Inputs,

@@ -151,6 +151,16 @@ impl Weights {
         Ok(weights)
     }
 
+    /// Opens one safetensors file that need not be a model's: reference results, say.
+    pub fn open_file(path: &Path) -> Result<Weights, PackageError> {
+        let mut weights = Weights {
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+        };
+        weights.map(path.to_path_buf())?;
+        Ok(weights)
+    }
+
     /// Weights that are part of the program.
     pub(crate) fn from_static(files: &[(&str, &'static [u8])]) -> Result<Weights, PackageError> {
         let mut weights = Weights {

@@ -46,32 +46,30 @@ impl Kernel for ConvSilu<'_> {
 
 /// Per head: `decay = exp(-rate * softplus(a + bias))`, `beta = sigmoid(b)`.
 pub(crate) struct DeltaGates<'a> {
-    pub(crate) a: &'a [f32],
-    pub(crate) b: &'a [f32],
+    /// `b` then `a` of all heads; becomes the betas, then the decays.
+    pub(crate) gates: &'a mut [f32],
     /// `exp(A_log)`, computed once at load.
     pub(crate) rate: &'a [f32],
     pub(crate) bias: &'a [f32],
-    /// (decays of all heads, then betas of all heads)
-    pub(crate) out: &'a mut [f32],
 }
 
 impl Kernel for DeltaGates<'_> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let n = self.a.len();
-        assert!(self.b.len() == n && self.rate.len() == n && self.bias.len() == n);
-        let (decay, beta) = self.out.split_at_mut(n);
+        let n = self.rate.len();
+        assert!(self.gates.len() == 2 * n && self.bias.len() == n);
+        let (b, a) = self.gates.split_at_mut(n);
         let whole = n - n % L::WIDTH;
         for i in (0..whole).step_by(L::WIDTH) {
-            let step = softplus(L::load(&self.a[i..]).add(L::load(&self.bias[i..])));
-            exp(L::load(&self.rate[i..]).mul(step).neg()).store(&mut decay[i..]);
-            sigmoid(L::load(&self.b[i..])).store(&mut beta[i..]);
+            let step = softplus(L::load(&a[i..]).add(L::load(&self.bias[i..])));
+            exp(L::load(&self.rate[i..]).mul(step).neg()).store(&mut a[i..]);
+            sigmoid(L::load(&b[i..])).store(&mut b[i..]);
         }
         for i in whole..n {
-            let step = softplus(self.a[i] + self.bias[i]);
-            decay[i] = exp(-(self.rate[i] * step));
-            beta[i] = sigmoid(self.b[i]);
+            let step = softplus(a[i] + self.bias[i]);
+            a[i] = exp(-(self.rate[i] * step));
+            b[i] = sigmoid(b[i]);
         }
     }
 }

@@ -18,8 +18,10 @@ const L2_EPS: f32 = 1e-6;
 const ROWS_PER_TASK: usize = 4;
 
 pub(crate) struct DeltaNet {
-    // Outputs: queries, keys, values (the channels of the convolution), z, b, a.
+    // Outputs: queries, keys, values (the channels of the convolution), z.
     project: Linear,
+    // Outputs: b, a. By the f32 rule always: decays feed back token by token, and these are few rows.
+    project_gates: Linear,
     out: Linear,
     norm: Norm,
     // (taps, channels), oldest tap first.
@@ -56,7 +58,7 @@ struct Buffers<'a> {
     projected: &'a [f32],
     // (rows, channels): after the convolution.
     mixed: &'a [f32],
-    // (rows, decays then betas)
+    // (rows, betas then decays)
     gates: &'a [f32],
 }
 
@@ -78,7 +80,8 @@ impl DeltaNet {
             1..=HEAD_DIM_MAX,
         )?;
         let name = |name: &str| loader.layer_name(layer, &format!("linear_attn.{name}"));
-        let inputs = ["qkv", "z", "b", "a"].map(|part| name(&format!("in_proj_{part}.weight")));
+        let inputs = ["qkv", "z"].map(|part| name(&format!("in_proj_{part}.weight")));
+        let gates = ["b", "a"].map(|part| name(&format!("in_proj_{part}.weight")));
         let stored = loader.vector(&name("conv1d.weight"))?;
         let (channels, taps) = (channels(&dims), dims.conv_kernel);
         let mut conv = vec![0.0; stored.len()];
@@ -94,6 +97,7 @@ impl DeltaNet {
             .collect();
         Ok(DeltaNet {
             project: loader.linear(&inputs, Split::Outputs)?,
+            project_gates: loader.linear_f32(&gates)?,
             out: loader.linear(&[name("out_proj.weight")], Split::Inputs)?,
             norm: loader.norm(&name("norm.weight"), NormKind::Plain)?,
             conv,
@@ -108,7 +112,7 @@ impl DeltaNet {
 
     /// Bytes of weights that a step reads.
     pub(crate) fn num_bytes(&self) -> usize {
-        self.project.num_bytes() + self.out.num_bytes()
+        self.project.num_bytes() + self.project_gates.num_bytes() + self.out.num_bytes()
     }
 
     fn channels(&self) -> usize {
@@ -134,6 +138,7 @@ impl DeltaNet {
         self.project.forward(isa, pool, x, m, projected);
         let mixed = sized(&mut scratch.mixed, m * self.channels());
         let gates = sized(&mut scratch.gates, m * 2 * self.dims.num_value_heads);
+        self.project_gates.forward(isa, pool, x, m, gates);
         self.convolve(step, &rows, projected, mixed, gates);
         let inner = sized(&mut scratch.inner, m * self.num_values());
         let buffers = Buffers {
@@ -219,19 +224,10 @@ impl DeltaNet {
                         );
                     }
                 }
-                let own = &projected[row * width..(row + 1) * width];
-                let (b, a) = own[channels + self.num_values()..].split_at(heads);
-                kernels::run(
-                    isa,
-                    DeltaGates {
-                        a,
-                        b,
-                        rate: &self.rate,
-                        bias: &self.bias,
-                        // SAFETY: each row belongs to one task.
-                        out: unsafe { gates.slice(row * 2 * heads, 2 * heads) },
-                    },
-                );
+                // SAFETY: each row belongs to one task.
+                let gates = unsafe { gates.slice(row * 2 * heads, 2 * heads) };
+                let (rate, bias) = (&self.rate, &self.bias);
+                kernels::run(isa, DeltaGates { gates, rate, bias });
             },
         );
     }
@@ -291,8 +287,8 @@ impl DeltaNet {
                     query: &mixed[key_head * keys..][..keys],
                     key: &mixed[key_width + key_head * keys..][..keys],
                     value: &mixed[2 * key_width + head * values..][..values],
-                    decay: gates[head],
-                    beta: gates[dims.num_value_heads + head],
+                    decay: gates[dims.num_value_heads + head],
+                    beta: gates[head],
                     out: &mut *core,
                 },
             );

@@ -140,7 +140,7 @@ impl Model {
                 layer: Some(idx),
             };
             normalise(machine, &layer.mixer_norm, x, normed, faults);
-            faults.collect(batch, op("norm"));
+            faults.collect(op("norm"));
             let scratch = &mut memory.scratch;
             let name = match &layer.mixer {
                 Mixer::Attention(attention) => {
@@ -153,25 +153,24 @@ impl Model {
                 }
             };
             add_and_check(machine, hidden, x, mixed, faults);
-            faults.collect(batch, op(name));
+            faults.collect(op(name));
             normalise(machine, &layer.mlp_norm, x, normed, faults);
-            faults.collect(batch, op("norm"));
+            faults.collect(op("norm"));
             layer.mlp.forward(&step, scratch, normed, mixed);
             add_and_check(machine, hidden, x, mixed, faults);
-            faults.collect(batch, op("mlp"));
+            faults.collect(op("mlp"));
         }
         if let Some(probe) = wanted.probe.take() {
             normalise(machine, &self.final_norm, x, normed, faults);
             probe.hidden.push(normed.to_vec());
         }
-        self.head(machine, batch, memory, faults, wanted);
+        self.head(machine, memory, faults, wanted);
     }
 
     /// Final norm and head of the selected rows.
     fn head(
         &self,
         machine: Machine<'_>,
-        batch: &Batch<'_>,
         memory: &mut Memory,
         faults: &mut Faults,
         wanted: Wanted<'_>,
@@ -198,7 +197,7 @@ impl Model {
             });
         }
         let op = |name| Op { name, layer: None };
-        faults.collect(batch, op("final_norm"));
+        faults.collect(op("final_norm"));
         self.head
             .forward(machine.isa, machine.pool, normed, selected.len(), logits);
         let vocab_size = self.vocab_size();
@@ -206,7 +205,7 @@ impl Model {
             let row = &logits[idx * vocab_size..(idx + 1) * vocab_size];
             faults.check(machine.isa, selected[idx], row);
         });
-        faults.collect(batch, op("head"));
+        faults.collect(op("head"));
     }
 }
 
