@@ -6,6 +6,7 @@ mod answer;
 mod backend;
 mod bench;
 mod chat;
+mod check_logits;
 mod dialogue;
 mod exit;
 mod flags;
@@ -49,6 +50,7 @@ enum Command {
     Generate(generate::GenerateArgs),
     Inspect(inspect::InspectArgs),
     Bench(bench::BenchArgs),
+    CheckLogits(check_logits::CheckLogitsArgs),
     Parse(parse::ParseArgs),
 }
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::CheckLogits(args) => check_logits::run(&args),
         Command::Parse(args) => parse::run(&args),
     }
 }
