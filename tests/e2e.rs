@@ -6,6 +6,7 @@ mod chat;
 mod commands;
 mod generate;
 mod http;
+mod hub;
 mod models;
 mod running;
 mod serve;

@@ -12,6 +12,7 @@ const PINNED: &[(&str, &str)] = &[
     ("docs/ARCHITECTURE.md", "engine/step/src/plan.rs"),
     ("docs/ARCHITECTURE.md", "engine/step/src/output.rs"),
     ("docs/NUMERICS.md", "backends/cpu/src/reference.rs"),
+    ("docs/PROTOCOL.md", "engine/server/src/automaton.rs"),
 ];
 
 fn digest_of(path: &str) -> String {

@@ -19,9 +19,6 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("backends/cpu/src/layers/delta_net.rs::recur_head", 72),
     ("engine/cli/src/inspect.rs::model", 74),
     ("engine/package/src/error.rs::fmt", 80),
-    ("engine/server/src/automaton.rs::check_openai", 73),
-    ("engine/server/src/metrics.rs::event", 74),
-    ("engine/server/src/openai/completions.rs::read", 71),
 ];
 
 /// A word that must not appear, where it may appear all the same, and what to use instead.

@@ -300,6 +300,9 @@ fn as_json(args: &BenchArgs, package: &Package, work: &Work, rows: &[Row]) -> Va
     })
 }
 
+/// Weights below this may not come from memory at all.
+const CACHE_BYTES: f64 = 64e6;
+
 fn print_table(args: &BenchArgs, package: &Package, work: &Work, rows: &[Row]) {
     let paint = Paint::stdout();
     println!(
@@ -313,6 +316,11 @@ fn print_table(args: &BenchArgs, package: &Package, work: &Work, rows: &[Row]) {
         "prompt {}, answer {} tokens, median of {}",
         args.prompt_tokens, args.decode_tokens, args.rounds
     );
+    if work.bytes < CACHE_BYTES {
+        let note =
+            "the weights may fit into caches, which are faster than the memory measured here";
+        println!("{}", paint.dim(note));
+    }
     for row in rows {
         println!("\n{}", heading(row, paint));
         println!(

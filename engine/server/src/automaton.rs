@@ -116,6 +116,7 @@ fn chat_delta(state: ChoiceState, choice: &Value) -> Result<ChoiceState, String>
     }
 }
 
+// Long on purpose: one event after the other, as they may come.
 fn check_openai(
     bytes: &[u8],
     n: usize,

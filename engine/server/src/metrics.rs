@@ -6,7 +6,7 @@
 mod families;
 
 use families::{FAMILIES, Kind};
-use lockstep_core::{EventKind, Finish, Request, Stats, Time};
+use lockstep_core::{EventKind, Finish, Finished, Request, Stats, Time};
 use lockstep_step::{BLOCK_LEN, BackendLimits};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -202,52 +202,56 @@ impl Metrics {
                 self.count("lockstep_dropped_special_tokens_total", "", 1);
             }
             EventKind::Preempted => self.count("vllm:num_preemptions_total", "", 1),
-            EventKind::Finished(finished) => {
-                let usage = &finished.usage;
-                let cached = u64::from(usage.cached_tokens);
-                self.count("vllm:prefix_cache_hits_total", "", cached);
-                self.observe("vllm:e2e_request_latency_seconds", seconds(times.arrived));
-                if let Some(scheduled) = times.scheduled {
-                    self.observe("vllm:request_inference_time_seconds", seconds(scheduled));
-                }
-                if let Some(first) = times.first {
-                    self.observe("vllm:request_decode_time_seconds", seconds(first));
-                    let rest = usage.completion_tokens.saturating_sub(1).max(1);
-                    self.observe(
-                        "vllm:request_time_per_output_token_seconds",
-                        seconds(first) / f64::from(rest),
-                    );
-                }
-                let computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
-                for (family, tokens) in [
-                    ("vllm:request_prompt_tokens", usage.prompt_tokens),
-                    ("vllm:request_generation_tokens", usage.completion_tokens),
-                    ("vllm:request_prefill_kv_computed_tokens", computed),
-                    ("vllm:request_params_max_tokens", times.max_tokens),
-                    ("vllm:request_max_num_generation_tokens", times.max_tokens),
-                ] {
-                    self.observe(family, f64::from(tokens));
-                }
-                if finished.dropped_call.is_some() {
-                    self.count("lockstep_dropped_calls_total", "", 1);
-                }
-                self.finished(match &finished.finish {
-                    Finish::EndToken(_) | Finish::StopString(_) | Finish::ToolCalls => "stop",
-                    Finish::Length => "length",
-                    Finish::Aborted => "abort",
-                    Finish::Error(error) => {
-                        let labels = format!("kind=\"{}\"", error.kind());
-                        self.count("lockstep_request_errors_total", &labels, 1);
-                        "error"
-                    }
-                });
-            }
+            EventKind::Finished(finished) => self.end(now, finished, times),
             EventKind::Reasoning(_)
             | EventKind::Content(_)
             | EventKind::CallBegin { .. }
             | EventKind::CallArguments { .. }
             | EventKind::CallEnd { .. } => {}
         }
+    }
+
+    /// A sequence ended.
+    fn end(&self, now: Time, finished: &Finished, times: &SeqTimes) {
+        let seconds = |since: Time| now.since(since) as f64 / 1e6;
+        let usage = &finished.usage;
+        let cached = u64::from(usage.cached_tokens);
+        self.count("vllm:prefix_cache_hits_total", "", cached);
+        self.observe("vllm:e2e_request_latency_seconds", seconds(times.arrived));
+        if let Some(scheduled) = times.scheduled {
+            self.observe("vllm:request_inference_time_seconds", seconds(scheduled));
+        }
+        if let Some(first) = times.first {
+            self.observe("vllm:request_decode_time_seconds", seconds(first));
+            let rest = usage.completion_tokens.saturating_sub(1).max(1);
+            self.observe(
+                "vllm:request_time_per_output_token_seconds",
+                seconds(first) / f64::from(rest),
+            );
+        }
+        let computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+        for (family, tokens) in [
+            ("vllm:request_prompt_tokens", usage.prompt_tokens),
+            ("vllm:request_generation_tokens", usage.completion_tokens),
+            ("vllm:request_prefill_kv_computed_tokens", computed),
+            ("vllm:request_params_max_tokens", times.max_tokens),
+            ("vllm:request_max_num_generation_tokens", times.max_tokens),
+        ] {
+            self.observe(family, f64::from(tokens));
+        }
+        if finished.dropped_call.is_some() {
+            self.count("lockstep_dropped_calls_total", "", 1);
+        }
+        self.finished(match &finished.finish {
+            Finish::EndToken(_) | Finish::StopString(_) | Finish::ToolCalls => "stop",
+            Finish::Length => "length",
+            Finish::Aborted => "abort",
+            Finish::Error(error) => {
+                let labels = format!("kind=\"{}\"", error.kind());
+                self.count("lockstep_request_errors_total", &labels, 1);
+                "error"
+            }
+        });
     }
 
     /// The page, without `vllm:engine_healthy`'s own value, which the caller knows.

@@ -82,15 +82,7 @@ fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
     let expected = "a string, an array of strings, or one or more arrays of token ids";
     let prompt = fields.required("prompt", expected)?;
     let prompts = prompts(shared, prompt)?;
-    let echoed = |tokens: &Vec<TokenId>| match echo {
-        true => decode(shared.model.as_ref(), tokens),
-        false => String::new(),
-    };
-    let mut echoes: Vec<String> = prompts.iter().map(echoed).collect();
-    if let (true, Value::String(text)) = (echo, prompt) {
-        // As it was sent, without what every sequence begins with.
-        echoes = vec![text.clone()];
-    }
+    let echoes = echoes(shared, echo, prompt, &prompts);
     let stream = fields.bool("stream")?.unwrap_or(false);
     let include_usage = stream_options(&mut fields, stream)?;
     let logprobs = fields.integer("logprobs", 0, 5)?;
@@ -131,6 +123,21 @@ fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
         include_usage,
         echoes,
     })
+}
+
+/// What each prompt's texts begin with.
+fn echoes(shared: &Shared, echo: bool, prompt: &Value, prompts: &[Vec<TokenId>]) -> Vec<String> {
+    match (echo, prompt) {
+        (false, _) => vec![String::new(); prompts.len()],
+        // As it was sent, without what every sequence begins with.
+        (true, Value::String(text)) => vec![text.clone()],
+        (true, _) => {
+            let decoded = prompts
+                .iter()
+                .map(|tokens| decode(shared.model.as_ref(), tokens));
+            decoded.collect()
+        }
+    }
 }
 
 fn prompts(shared: &Shared, prompt: &Value) -> Result<Vec<Vec<TokenId>>, ApiError> {
