@@ -88,8 +88,9 @@ impl Job {
         if shared.status.is_draining() {
             return Err(refused(shared, &SubmitError::Draining));
         }
-        let sent = shared.inputs.send(Input::Submit(submission));
-        match (sent.is_ok(), answer.await) {
+        // What could not be sent must be dropped at once: it holds the sender of the answer.
+        let sent = shared.inputs.send(Input::Submit(submission)).is_ok();
+        match (sent, answer.await) {
             (true, Ok(Ok(generation))) => {
                 shared.metrics.request(self.num_choices());
                 Ok(generation)

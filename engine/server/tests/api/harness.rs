@@ -10,7 +10,7 @@ use lockstep_fingerprint::{Fingerprint, FingerprintConfig, Script};
 use lockstep_package::Package;
 use lockstep_server::automaton::{StreamData, events};
 use lockstep_server::{ChatModel, Server, ServerConfig, serve_connection, vocabulary};
-use lockstep_step::{BackendLimits, TokenId};
+use lockstep_step::{Backend, BackendLimits, TokenId};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -63,9 +63,14 @@ impl Setup {
     }
 
     pub fn start(self) -> TestServer {
+        let backend = Fingerprint::new(self.backend.clone());
+        self.start_with(backend)
+    }
+
+    /// A server over a backend of the test's own.
+    pub fn start_with<B: Backend + Send + 'static>(self, backend: B) -> TestServer {
         let words = Arc::new(vocabulary(model().as_ref()));
         let engine = Engine::new(self.engine, self.backend.limits, words).expect("an engine");
-        let backend = Fingerprint::new(self.backend);
         let server = Server::new(self.config, model(), engine, backend).expect("a server");
         TestServer { server }
     }

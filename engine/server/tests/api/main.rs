@@ -1,6 +1,7 @@
 //! The server over pipes in memory, with the model made of hashes and the embedded model's
 //! tokenizer and template. Nothing here may depend on how fast anything is.
 
+mod broken_engine;
 mod chat;
 mod completions;
 mod errors;
