@@ -124,8 +124,15 @@ fn chat(args: &ChatArgs) -> Result<(), Failure> {
         let num_read = lines.read_line(&mut line).map_err(|error| {
             Failure::input(format!("standard input: {error}"), "send UTF-8 text")
         })?;
-        if num_read == 0 || !conversation.take(&Line::parse(&line))? {
+        if num_read == 0 {
             return Ok(());
+        }
+        match conversation.take(&Line::parse(&line)) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // Somebody who sits there can say something else, or /reset.
+            Err(failure) if interactive && failure.exit == Exit::Input => failure.report(),
+            Err(failure) => return Err(failure),
         }
         if interactive && !conversation.open_calls.is_empty() {
             eprintln!(
@@ -177,8 +184,11 @@ impl Conversation<'_> {
                 }
             }
             Line::Message(text) => {
+                let num_before = self.dialogue.messages.len();
                 self.dialogue.user(text);
-                self.answer()?;
+                // A message that can't be answered was never said.
+                self.answer()
+                    .inspect_err(|_| self.dialogue.messages.truncate(num_before))?;
             }
         }
         Ok(true)

@@ -100,6 +100,12 @@ impl Dialogue {
     /// # Errors
     /// A package without a template, or a template that refuses the conversation.
     pub fn encode(&self, package: &Package) -> Result<EncodedPrompt, Failure> {
+        if !self.tools.is_empty() && package.contract.tag_format.is_none() {
+            return Err(Failure::input(
+                format!("{} writes tool calls in no known format", package.name),
+                "leave --tools out, or take a model whose tags are known, such as the embedded one",
+            ));
+        }
         let tools = (!self.tools.is_empty()).then_some(self.tools.as_slice());
         package
             .encode_chat(&self.messages, tools, &self.template_args, true)

@@ -59,16 +59,23 @@ impl Failure {
     }
 }
 
-/// Ends with what a command came to; an error goes to standard error.
+impl Failure {
+    /// Says it on standard error, and what to do next.
+    pub fn report(&self) {
+        let paint = Paint::stderr();
+        eprintln!("{} {}", paint.red("error:"), self.what);
+        if !self.next.is_empty() {
+            eprintln!("  {} {}", paint.dim("→"), self.next);
+        }
+    }
+}
+
+/// Ends with what a command came to.
 pub fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let paint = Paint::stderr();
-            eprintln!("{} {}", paint.red("error:"), failure.what);
-            if !failure.next.is_empty() {
-                eprintln!("  {} {}", paint.dim("→"), failure.next);
-            }
+            failure.report();
             ExitCode::from(failure.exit as u8)
         }
     }
