@@ -7,6 +7,7 @@ mod commands;
 mod generate;
 mod http;
 mod hub;
+mod logits;
 mod models;
 mod running;
 mod serve;

@@ -5,7 +5,15 @@ use super::{json, root, run, stderr, stdout};
 #[test]
 fn help_has_examples() {
     let help = stdout(&run(&["--help"]));
-    let commands = ["serve", "chat", "generate", "inspect", "bench", "parse"];
+    let commands = [
+        "serve",
+        "chat",
+        "generate",
+        "inspect",
+        "bench",
+        "parse",
+        "check-logits",
+    ];
     for command in commands {
         assert!(help.contains(command), "{help}");
         let output = run(&[command, "--help"]);
