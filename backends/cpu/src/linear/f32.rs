@@ -74,6 +74,9 @@ impl<'a, P: Panel> F32Kernel<'a, P> {
 }
 
 impl<P: Panel> Kernel for F32Kernel<'_, P> {
+    // The order of a sum is fixed, so that a second panel is all that hides its latency.
+    const STREAMS: bool = false;
+
     #[inline(always)]
     unsafe fn block<const M: usize, const N: usize>(&self, row: usize, panel: usize) {
         // SAFETY: every pointer below stays inside the packed buffer and inside `x`, whose sizes follow

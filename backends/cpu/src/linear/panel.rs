@@ -41,6 +41,8 @@ pub unsafe trait Panel {
     /// For each lane `acc + sum over 4 of w * x`, where `x` is four signed bytes in one int32. Where
     /// [`Panel::BIASED`] holds, `w` counts 128 too much.
     unsafe fn dot4(acc: Self::I, w: Self::W, x: i32) -> Self::I;
+    /// Asks for the cache line at an address that will be read soon. Any address will do.
+    unsafe fn prefetch(at: *const u8);
     /// Whether `dot4` leaves the weights' offset of 128 in: the accumulator must then start at
     /// `-128 * sum of x`.
     const BIASED: bool;
@@ -94,6 +96,8 @@ unsafe impl Panel for ScalarPanel {
     unsafe fn to_f32(x: Self::I) -> Self::F {
         std::array::from_fn(|lane| x[lane] as f32)
     }
+    #[inline(always)]
+    unsafe fn prefetch(_at: *const u8) {}
     #[inline(always)]
     unsafe fn load_weights(from: *const u8) -> Self::W {
         // SAFETY: the caller promises 64 readable bytes.
@@ -182,6 +186,11 @@ mod x86 {
             unsafe { [_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])] }
         }
         #[inline(always)]
+        unsafe fn prefetch(at: *const u8) {
+            // SAFETY: a prefetch reads nothing that the program can see, and never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+        #[inline(always)]
         unsafe fn load_weights(from: *const u8) -> Self::W {
             // SAFETY: 64 readable bytes.
             unsafe {
@@ -262,6 +271,11 @@ mod x86 {
         unsafe fn to_f32(x: Self::I) -> Self::F {
             // SAFETY: the machine has AVX-512.
             unsafe { _mm512_cvtepi32_ps(x) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(at: *const u8) {
+            // SAFETY: a prefetch reads nothing that the program can see, and never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
         }
         #[inline(always)]
         unsafe fn load_weights(from: *const u8) -> Self::W {

@@ -14,6 +14,11 @@ use lockstep_numerics::lanes::{self, Lanes, dispatch_at};
 use lockstep_numerics::quantize::quantize_group;
 use std::cell::RefCell;
 
+/// Independent sums of one token's dot product. Integers add up to the same in any order.
+const CHAINS: usize = 8;
+/// How far ahead of a single token's product weights are asked for.
+const PREFETCH_BYTES: usize = 4096;
+
 /// Packed weights of one matrix.
 pub(super) struct Q8Weights {
     pub(super) layout: Layout,
@@ -185,6 +190,8 @@ impl<'a, P: Panel> Q8Kernel<'a, P> {
 }
 
 impl<P: Panel> super::tasks::Kernel for Q8Kernel<'_, P> {
+    const STREAMS: bool = true;
+
     #[inline(always)]
     unsafe fn block<const M: usize, const N: usize>(&self, row: usize, panel: usize) {
         // SAFETY: every pointer below stays inside the packed buffers, whose sizes follow from the same
@@ -257,26 +264,31 @@ impl<P: Panel> Q8Kernel<'_, P> {
             }
             let mut quad = quads.start;
             if M == 1 {
-                // One token leaves one chain of dependent sums per panel; four chains hide its latency.
-                let mut more = [[zero; N]; 3];
-                while quad + 4 <= quads.end {
-                    for n in 0..N {
-                        let w = w[n].add(quad * 64);
-                        dots[0][n] = P::dot4(dots[0][n], P::load_weights(w), *x.add(quad));
-                        for (u, more) in more.iter_mut().enumerate() {
-                            let w = P::load_weights(w.add((u + 1) * 64));
-                            more[n] = P::dot4(more[n], w, *x.add(quad + u + 1));
+                // One token leaves one chain of dependent sums per panel; more chains hide its latency.
+                let mut chains = [[zero; N]; CHAINS];
+                while quad + CHAINS <= quads.end {
+                    for (u, chains) in chains.iter_mut().enumerate() {
+                        let x = *x.add(quad + u);
+                        for n in 0..N {
+                            let w = w[n].add((quad + u) * 64);
+                            P::prefetch(w.wrapping_add(PREFETCH_BYTES));
+                            chains[n] = P::dot4(chains[n], P::load_weights(w), x);
                         }
                     }
-                    quad += 4;
+                    quad += CHAINS;
                 }
-                for n in 0..N {
-                    let pair = P::add_i32(more[0][n], more[1][n]);
-                    dots[0][n] = P::add_i32(P::add_i32(dots[0][n], more[2][n]), pair);
+                for chain in chains {
+                    for n in 0..N {
+                        dots[0][n] = P::add_i32(dots[0][n], chain[n]);
+                    }
                 }
             }
             while quad < quads.end {
-                let w: [P::W; N] = std::array::from_fn(|n| P::load_weights(w[n].add(quad * 64)));
+                let w: [P::W; N] = std::array::from_fn(|n| {
+                    let w = w[n].add(quad * 64);
+                    P::prefetch(w.wrapping_add(PREFETCH_BYTES));
+                    P::load_weights(w)
+                });
                 for (m, dots) in dots.iter_mut().enumerate() {
                     let x = *x.add(quad * M + m);
                     for n in 0..N {

@@ -23,6 +23,9 @@ pub(super) struct Block {
 
 /// Computes a block of `M` tokens by `N` panels.
 pub(super) trait Kernel {
+    /// Whether a single token is computed panel by panel, so that weights are read as one stream.
+    const STREAMS: bool;
+
     /// # Safety
     /// The machine has the kernel's instruction set, the block lies inside the product, and no other
     /// thread writes it.
@@ -57,7 +60,7 @@ impl Block {
     pub(super) unsafe fn run<K: Kernel>(&self, kernel: &K) {
         let mut panel = self.panels.start;
         while panel < self.panels.end {
-            let pair = panel + 2 <= self.panels.end;
+            let pair = panel + 2 <= self.panels.end && !(K::STREAMS && self.m == 1);
             let mut row = 0;
             while row < self.m {
                 let num_rows = (self.m - row).min(ROWS);
