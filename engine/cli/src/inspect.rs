@@ -3,6 +3,7 @@
 //! Without `--verify` only headers and small files are read, so that it answers at once for any
 //! size. It must never end with success for a package that has a problem.
 
+use crate::exit::{Failure, end};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockstep_package::{Architecture, LayerType, NoProgress, Package, Progress, Report};
@@ -33,13 +34,14 @@ pub struct InspectArgs {
     pub tensors: bool,
 }
 
-/// Runs the command: 0 for a sound package, 1 for one with problems or one that can't be opened.
+/// Runs the command: success for a sound package, a failed check for one with problems, and an input that can't be
+/// used for one that can't be opened.
 pub fn run(args: &InspectArgs) -> ExitCode {
     let report = match report(args) {
         Ok(report) => report,
         Err(message) => {
-            eprintln!("error: {message}");
-            return ExitCode::FAILURE;
+            let next = "give a Hugging Face directory; without one the embedded model is shown";
+            return end(Err(Failure::input(message, next)));
         }
     };
     let text = match args.json {
@@ -49,10 +51,7 @@ pub fn run(args: &InspectArgs) -> ExitCode {
     match text {
         // A reader that has seen enough, such as `head`, is no problem of the package.
         Ok(text) => drop(writeln!(std::io::stdout(), "{}", text.trim_end())),
-        Err(message) => {
-            eprintln!("error: {message}");
-            return ExitCode::FAILURE;
-        }
+        Err(message) => return end(Err(Failure::failed(message))),
     }
     if report.problems.is_empty() {
         ExitCode::SUCCESS
@@ -325,6 +324,7 @@ fn bytes(size: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
 
     fn of(package: &Package) -> Report {
         Report::of(package).expect("readable")
@@ -370,7 +370,7 @@ mod tests {
             tensors: false,
         };
         assert!(super::report(&missing).is_err_and(|error| error.contains("/nowhere/at/all")));
-        assert_eq!(run(&missing), ExitCode::FAILURE);
+        assert_eq!(run(&missing), ExitCode::from(Exit::Input as u8));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `lockstep parse`: runs recorded outputs through the tag parsers, in every cut, and says what
 //! was read wrong. It must never end well without having run a case.
 
+use crate::exit::{self, end};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -53,8 +54,8 @@ pub fn run(args: &ParseArgs) -> ExitCode {
     let report = match check(args) {
         Ok(report) => report,
         Err(problem) => {
-            eprintln!("error: {problem}");
-            return ExitCode::from(2);
+            let next = "`lockstep parse --help` shows what a case is and which formats there are";
+            return end(Err(exit::Failure::input(problem, next)));
         }
     };
     println!(
