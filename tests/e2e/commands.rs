@@ -1,6 +1,7 @@
 //! Every command: help, exit codes, JSON, and errors that say what to do next.
 
-use super::{json, root, run, stderr, stdout};
+use super::{json, lockstep, root, run, stderr, stdout};
+use std::process::Stdio;
 
 #[test]
 fn help_has_examples() {
@@ -26,7 +27,9 @@ fn help_has_examples() {
 
 #[test]
 fn exit_codes_mean_something() {
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 11] = [
+        (&["inspect", "/no/such/folder"], 3, "/no/such/folder"),
+        (&["parse", "--cases", "/no/such/file"], 3, "/no/such/file"),
         (&["--no-such-flag"], 2, "unexpected argument"),
         (
             &["generate", "x", "--temperature", "-1"],
@@ -60,6 +63,26 @@ fn exit_codes_mean_something() {
         );
         assert!(!text.contains('\x1b'), "{args:?}: piped errors are plain");
     }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_panic() {
+    let mut child = lockstep(&[
+        "generate",
+        "--chat",
+        "What is the capital of Peru?",
+        "--json",
+    ])
+    .stdin(Stdio::null())
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "nobody read the answer");
+    assert!(!text.contains("panicked"), "{text}");
 }
 
 #[test]

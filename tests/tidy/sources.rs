@@ -115,6 +115,7 @@ const BANS: &[Ban] = &[
     Ban {
         words: &["unsafe "],
         only_in: &[
+            "engine/cli/src/pipe.rs",
             "backends/cpu/",
             "backends/numerics/src/lanes",
             "engine/package/src/",

@@ -15,6 +15,7 @@ mod hub;
 mod inspect;
 mod interrupt;
 mod parse;
+mod pipe;
 mod serve;
 mod session;
 mod terminal;
@@ -55,7 +56,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !matches!(command, Command::Serve(_)) {
+        pipe::end_with_the_reader();
+    }
+    match command {
         Command::Serve(args) => serve::run(&args),
         Command::Chat(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
