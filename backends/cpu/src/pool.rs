@@ -120,10 +120,10 @@ impl Pool {
         while shared.num_done.load(Ordering::Acquire) < num_tasks {
             relax(&mut spins);
         }
+        let panicked = shared.panicked.swap(false, Ordering::Relaxed);
         if let Some(panic) = own_panic {
             resume_unwind(panic);
         }
-        let panicked = shared.panicked.swap(false, Ordering::Relaxed);
         assert!(!panicked, "a task panicked on another thread");
     }
 }
@@ -174,6 +174,10 @@ impl Shared {
                 unsafe { (*task)(idx) };
             }
         }));
+        // Before the task counts as done: the caller looks as soon as all are.
+        if result.is_err() {
+            self.panicked.store(true, Ordering::Relaxed);
+        }
         self.num_done.fetch_add(1, Ordering::Release);
         result
     }
@@ -183,9 +187,8 @@ impl Shared {
         loop {
             if let Some(idx) = self.claim() {
                 spins = 0;
-                if self.run_claimed(idx).is_err() {
-                    self.panicked.store(true, Ordering::Relaxed);
-                }
+                // A panic is the caller's to raise.
+                let _ = self.run_claimed(idx);
                 continue;
             }
             if self.stop.load(Ordering::SeqCst) {
@@ -252,7 +255,7 @@ mod tests {
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
         let pool = Pool::new(3);
-        for bad in 0..8 {
+        for bad in (0..8).cycle().take(80) {
             let result = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(8, &|idx| assert_ne!(idx, bad, "planted"));
             }));
