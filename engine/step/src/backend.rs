@@ -1,7 +1,7 @@
 //! The two traits of the engine: what runs a step, and what says which tokens are allowed.
 
 use crate::{Bitmask, MaskSet, PlanError, StepOutput, StepPlan, TokenId};
-use alloc::string::String;
+use alloc::{string::String, vec::Vec};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +97,15 @@ pub trait Matcher: Send {
 
     /// Whether the output may end here.
     fn can_finish(&self) -> bool;
+
+    /// At most `num_max` tokens that can be expected next, since the constraint leaves the text no choice:
+    /// the canonical tokenisation of a forced string, or its beginning. They are offered as drafts, so
+    /// they may be wrong, and may never matter to what is said. The matcher stays where it was. The same
+    /// place gives the same tokens.
+    fn forced(&mut self, num_max: usize) -> Vec<TokenId> {
+        let _ = num_max;
+        Vec::new()
+    }
 }
 
 /// Why a matcher refused.
