@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::call::Setting;
 use crate::event::{Delivery, Sink};
 use crate::json;
 use crate::schema::{Parameters, ToolSet};
@@ -45,12 +46,12 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn new(tools: Arc<ToolSet>, name: &str, index: u32, delivery: Delivery) -> Self {
+    pub(crate) fn new(name: &str, setting: &Setting<'_, '_>) -> Self {
         Arguments {
-            tools,
+            tools: setting.tools.clone(),
             name: name.into(),
-            index,
-            delivery,
+            index: setting.index,
+            delivery: setting.delivery,
             entries: Vec::new(),
             sent: Vec::new(),
             waiting: false,
@@ -59,9 +60,11 @@ impl Arguments {
         }
     }
 
-    /// The call's number in the output.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
+    /// The call starts.
+    pub(crate) fn begin(&self, sink: &mut Sink<'_>) {
+        if self.delivery == Delivery::Eager {
+            sink.begin(self.index, &self.name);
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -149,8 +152,19 @@ impl Arguments {
         Ok(())
     }
 
-    /// All arguments are there: gives what has been waiting and the end of the object.
-    pub(crate) fn complete(&mut self) -> Result<String, BadValue> {
+    /// The call is whole: says what has not been said of it, and its end.
+    pub(crate) fn complete(&mut self, sink: &mut Sink<'_>) -> Result<(), BadValue> {
+        let rest = self.rest()?;
+        if self.delivery == Delivery::Whole {
+            sink.begin(self.index, &self.name);
+        }
+        sink.arguments(self.index, rest);
+        sink.end(self.index);
+        Ok(())
+    }
+
+    /// What has been waiting, and the end of the object.
+    fn rest(&mut self) -> Result<String, BadValue> {
         let entries = core::mem::take(&mut self.entries);
         let sent = core::mem::take(&mut self.sent);
         let mut siblings: BTreeMap<&str, &str> = BTreeMap::new();

@@ -11,8 +11,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::event::{Delivery, Ended, TagErrorKind, TagEvent};
+use crate::format::TagFormat;
 use crate::json::{self, Value};
-use crate::parser::{ParserOptions, TagFormat, TagParser, starts_in_reasoning};
+use crate::parser::{ParserOptions, TagParser, starts_in_reasoning};
 use crate::schema::ToolSet;
 
 /// One recorded output and what it must be read as.

@@ -16,16 +16,21 @@ enum Line {
     Other,
 }
 
-/// The fence state of a text that arrives in pieces.
-#[derive(Clone, Debug)]
-pub(crate) struct Fence {
+/// The fence state of a text that arrives in pieces, cut anywhere between characters.
+///
+/// A fence is a line of at least three backticks or tildes, indented by at most three spaces; it
+/// ends at a line of the same character that is at least as long. Lists and quotes that would hold
+/// a fence of their own are not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
     /// Character and length of the opening run.
     open: Option<(char, usize)>,
     line: Line,
 }
 
 impl Fence {
-    pub(crate) fn new() -> Self {
+    /// The state before the first character.
+    pub fn new() -> Self {
         Fence {
             open: None,
             line: Line::Indent(0),
@@ -34,7 +39,7 @@ impl Fence {
 
     /// Whether what follows right here is inside an open fence. A closing run counts as closed
     /// already, since compact templates put a call right behind the last line of the answer.
-    pub(crate) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.open.is_some() && !self.line_closes()
     }
 
@@ -47,7 +52,7 @@ impl Fence {
     }
 
     /// Takes more text of the answer.
-    pub(crate) fn push(&mut self, text: &str) {
+    pub fn push(&mut self, text: &str) {
         let mut rest = text;
         while let Some(c) = rest.chars().next() {
             if self.line == Line::Other {
@@ -92,6 +97,12 @@ impl Fence {
             Line::Info(run, len) if run == '~' || c != '`' => Line::Info(run, len),
             _ => Line::Other,
         }
+    }
+}
+
+impl Default for Fence {
+    fn default() -> Self {
+        Fence::new()
     }
 }
 

@@ -3,12 +3,13 @@
 //! lose a blank, and a tag inside a value is data unless its position makes it structure.
 
 use alloc::string::String;
-use alloc::sync::Arc;
 
 use crate::arguments::{Arguments, BadValue};
-use crate::event::{Delivery, Sink, TagError, TagErrorKind};
+use crate::call::{ReadCall, Setting, Step, Verdict};
+use crate::event::{Sink, TagError, TagErrorKind};
 use crate::json::is_blank;
 use crate::lexer::Lexeme;
+use crate::markup::Markup;
 use crate::schema::ToolSet;
 
 pub(crate) const CALL_OPEN: &str = "<tool_call>";
@@ -38,18 +39,6 @@ pub(crate) struct Opening {
     name_start: Option<usize>,
     name_end: Option<usize>,
     bytes_max: usize,
-}
-
-/// What the next lexeme makes of an opener.
-pub(crate) enum Verdict {
-    /// Still open; all of the lexeme is in `held`.
-    Undecided,
-    /// A call starts; this many bytes of the lexeme were taken into `held`.
-    Call(usize),
-    /// The opener is plain text; this many bytes of the lexeme were taken into `held`.
-    Text(usize),
-    /// The opener stutters: it is dropped, the lexeme is an opener of its own.
-    Stutter,
 }
 
 impl Opening {
@@ -148,10 +137,7 @@ enum Quoted {
 
 /// A call whose name is certain.
 pub(crate) struct Call {
-    markup: String,
-    /// Offset of the markup in the output.
-    offset: usize,
-    bytes_max: usize,
+    markup: Markup,
     place: Place,
     key: String,
     arguments: Arguments,
@@ -162,10 +148,7 @@ impl Call {
     pub(crate) fn begin(
         opening: Opening,
         offset: usize,
-        index: u32,
-        delivery: Delivery,
-        tools: &Arc<ToolSet>,
-        sink: &mut Sink<'_>,
+        setting: &mut Setting<'_, '_>,
     ) -> Result<Call, TagError> {
         let name = opening.name().unwrap_or_default();
         let place = if name.is_empty() {
@@ -173,53 +156,22 @@ impl Call {
         } else {
             Place::Between
         };
+        let name_at = opening.name_start.unwrap_or_default();
+        let arguments = Arguments::new(name, setting);
         let call = Call {
-            offset,
-            bytes_max: opening.bytes_max,
+            markup: Markup::new(opening.held, offset, opening.bytes_max),
             place,
             key: String::new(),
-            arguments: Arguments::new(tools.clone(), name, index, delivery),
-            markup: opening.held,
+            arguments,
         };
         if matches!(call.place, Place::NoName) {
             return Ok(call);
         }
-        if !tools.contains(call.arguments.name()) {
-            let name_at = opening.name_start.unwrap_or_default();
-            let expected = alloc::format!("one of the offered tools: {}", names_shown(tools));
-            return Err(call.error(TagErrorKind::UnknownTool, name_at, expected));
+        if !setting.tools.contains(call.arguments.name()) {
+            return Err(call.markup.unknown_tool(name_at, setting.tools));
         }
-        if delivery == Delivery::Eager {
-            sink.begin(index, call.arguments.name());
-        }
+        call.arguments.begin(setting.sink);
         Ok(call)
-    }
-
-    /// The raw text so far.
-    pub(crate) fn into_markup(self) -> String {
-        self.markup
-    }
-
-    /// Takes the next lexeme, all of it; true if it completed the call.
-    pub(crate) fn take(
-        &mut self,
-        lexeme: Lexeme<'_>,
-        delivery: Delivery,
-        sink: &mut Sink<'_>,
-    ) -> Result<bool, TagError> {
-        let room = self.bytes_max.saturating_sub(self.markup.len());
-        if room < lexeme.as_str().len() {
-            // What still fits is read first, so that the outcome does not depend on the cut.
-            if let Lexeme::Text(text) = lexeme {
-                self.take_text(&text[..text.floor_char_boundary(room)], sink)?;
-            }
-            let expected = alloc::format!("a call of at most {} bytes", self.bytes_max);
-            return Err(self.error(TagErrorKind::MalformedCall, self.markup.len(), expected));
-        }
-        match lexeme {
-            Lexeme::Text(text) => self.take_text(text, sink).map(|()| false),
-            Lexeme::Tag(tag) => self.take_tag(tag, delivery, sink),
-        }
     }
 
     fn take_text(&mut self, text: &str, sink: &mut Sink<'_>) -> Result<(), TagError> {
@@ -227,20 +179,22 @@ impl Call {
         let stray = |wrong: fn(char) -> bool| text.find(wrong);
         let not_blank: fn(char) -> bool = |c| !is_blank(c);
         match self.place {
-            Place::NoName => return Err(self.refuse(text, "the name of a tool")),
+            Place::NoName => return Err(self.markup.refuse(text, "the name of a tool")),
             Place::Between => {
                 if let Some(at) = stray(not_blank) {
-                    return Err(self.refuse_char(text, at, "`<arg_key>` or `</tool_call>`"));
+                    return Err(self
+                        .markup
+                        .refuse_char(text, at, "`<arg_key>` or `</tool_call>`"));
                 }
             }
             Place::BeforeValue => {
                 if let Some(at) = stray(not_blank) {
-                    return Err(self.refuse_char(text, at, "`<arg_value>`"));
+                    return Err(self.markup.refuse_char(text, at, "`<arg_value>`"));
                 }
             }
             Place::Key { .. } => {
                 if let Some(at) = stray(|c| c == '<') {
-                    return Err(self.refuse_char(text, at, "`</arg_key>`"));
+                    return Err(self.markup.refuse_char(text, at, "`</arg_key>`"));
                 }
             }
             Place::Value { start, quoted } => {
@@ -259,24 +213,19 @@ impl Call {
                 }
             }
         }
-        self.markup.push_str(text);
+        self.markup.push(text);
         Ok(())
     }
 
-    fn take_tag(
-        &mut self,
-        tag: &'static str,
-        delivery: Delivery,
-        sink: &mut Sink<'_>,
-    ) -> Result<bool, TagError> {
+    fn take_tag(&mut self, tag: &'static str, sink: &mut Sink<'_>) -> Result<bool, TagError> {
         if let Place::Closing { start, end } = self.place {
             if !matches!(tag, KEY_OPEN | CALL_CLOSE) {
                 self.reopen_value(start, end, sink);
             } else {
-                let raw = &self.markup[start..end];
-                let ended = self
-                    .arguments
-                    .end_value(&self.key, raw, self.offset + start, sink);
+                let raw = self.markup.get(start..end);
+                let ended =
+                    self.arguments
+                        .end_value(&self.key, raw, self.markup.offset_of(start), sink);
                 self.place = Place::Between;
                 if let Err(bad) = ended {
                     return Err(self.bad_value(bad, tag));
@@ -286,15 +235,17 @@ impl Call {
         let at = self.markup.len();
         let after = at + tag.len();
         self.place = match (&self.place, tag) {
-            (Place::NoName, _) => return Err(self.refuse(tag, "the name of a tool")),
+            (Place::NoName, _) => return Err(self.markup.refuse(tag, "the name of a tool")),
             (Place::Between, KEY_OPEN) => Place::Key { start: after },
-            (Place::Between, CALL_CLOSE) => return self.complete(delivery, sink),
-            (Place::Between, _) => return Err(self.refuse(tag, "`<arg_key>` or `</tool_call>`")),
+            (Place::Between, CALL_CLOSE) => return self.complete(sink),
+            (Place::Between, _) => {
+                return Err(self.markup.refuse(tag, "`<arg_key>` or `</tool_call>`"));
+            }
             (Place::Key { start }, KEY_CLOSE) => {
-                self.key = self.markup[*start..].trim_matches(is_blank).into();
+                self.key = self.markup.since(*start).trim_matches(is_blank).into();
                 Place::BeforeValue
             }
-            (Place::Key { .. }, _) => return Err(self.refuse(tag, "`</arg_key>`")),
+            (Place::Key { .. }, _) => return Err(self.markup.refuse(tag, "`</arg_key>`")),
             (Place::BeforeValue, VALUE_OPEN) => {
                 self.arguments.begin_value(&self.key, sink);
                 Place::Value {
@@ -302,7 +253,7 @@ impl Call {
                     quoted: Quoted::Nothing,
                 }
             }
-            (Place::BeforeValue, _) => return Err(self.refuse(tag, "`<arg_value>`")),
+            (Place::BeforeValue, _) => return Err(self.markup.refuse(tag, "`<arg_value>`")),
             (Place::Value { start, .. }, VALUE_CLOSE) => Place::Closing {
                 start: *start,
                 end: at,
@@ -314,7 +265,7 @@ impl Call {
             }
             (Place::Closing { .. }, _) => Place::Between, // settled above
         };
-        self.markup.push_str(tag);
+        self.markup.push(tag);
         Ok(false)
     }
 
@@ -324,7 +275,7 @@ impl Call {
             start,
             quoted: Quoted::Nothing,
         };
-        self.arguments.value_text(&self.markup[end..], sink);
+        self.arguments.value_text(self.markup.since(end), sink);
     }
 
     /// Follows a tag inside a value. A whole next argument that names a declared parameter is no
@@ -335,7 +286,10 @@ impl Call {
                 tag: self.markup.len(),
             }),
             (Quoted::Key { tag }, KEY_CLOSE) => {
-                let name = self.markup[tag + KEY_OPEN.len()..].trim_matches(is_blank);
+                let name = self
+                    .markup
+                    .since(tag + KEY_OPEN.len())
+                    .trim_matches(is_blank);
                 let declared = self.arguments.declares(name);
                 Ok(if declared {
                     Quoted::Name { tag }
@@ -344,73 +298,50 @@ impl Call {
                 })
             }
             (Quoted::Name { tag: at }, VALUE_OPEN) => {
-                self.markup.push_str(tag);
+                self.markup.push(tag);
                 let expected = "`</arg_value>` before the next argument".into();
-                Err(self.error(TagErrorKind::MalformedCall, at, expected))
+                Err(self.markup.error(TagErrorKind::MalformedCall, at, expected))
             }
             _ => Ok(Quoted::Nothing),
         }
     }
 
-    fn complete(&mut self, delivery: Delivery, sink: &mut Sink<'_>) -> Result<bool, TagError> {
-        let rest = match self.arguments.complete() {
-            Ok(rest) => rest,
-            Err(bad) => return Err(self.bad_value(bad, CALL_CLOSE)),
-        };
-        let index = self.arguments.index();
-        if delivery == Delivery::Whole {
-            sink.begin(index, self.arguments.name());
+    fn complete(&mut self, sink: &mut Sink<'_>) -> Result<bool, TagError> {
+        match self.arguments.complete(sink) {
+            Ok(()) => {
+                self.markup.push(CALL_CLOSE);
+                Ok(true)
+            }
+            Err(bad) => Err(self.bad_value(bad, CALL_CLOSE)),
         }
-        sink.arguments(index, rest);
-        sink.end(index);
-        self.markup.push_str(CALL_CLOSE);
-        Ok(true)
-    }
-
-    /// An error at a place in the markup.
-    fn error(&self, kind: TagErrorKind, at: usize, expected: String) -> TagError {
-        TagError {
-            kind,
-            offset: self.offset + at,
-            expected,
-            markup: self.markup.clone(),
-        }
-    }
-
-    /// `text` may not stand here.
-    fn refuse(&mut self, text: &str, expected: &str) -> TagError {
-        let at = self.markup.len();
-        self.markup.push_str(text);
-        self.error(TagErrorKind::MalformedCall, at, expected.into())
-    }
-
-    /// The character of `text` at `at` may not stand here; what precedes it may.
-    fn refuse_char(&mut self, text: &str, at: usize, expected: &str) -> TagError {
-        let c = text[at..].chars().next().map_or(0, char::len_utf8);
-        self.markup.push_str(&text[..at]);
-        self.refuse(&text[at..at + c], expected)
     }
 
     fn bad_value(&mut self, bad: BadValue, tag: &str) -> TagError {
-        self.markup.push_str(tag);
-        let at = bad.offset - self.offset;
-        self.error(TagErrorKind::BadValue, at, bad.expected)
+        self.markup.push(tag);
+        self.markup
+            .error_at(TagErrorKind::BadValue, bad.offset, bad.expected)
     }
 }
 
-/// The offered names, as many as an error message can bear.
-fn names_shown(tools: &ToolSet) -> String {
-    const SHOWN_MAX: usize = 12;
-    let mut text = String::new();
-    for (i, name) in tools.names().enumerate() {
-        match i {
-            SHOWN_MAX => {
-                text.push_str(", …");
-                break;
-            }
-            _ => text.push_str(if i == 0 { "" } else { ", " }),
-        }
-        text.push_str(name);
+impl ReadCall for Call {
+    fn markup(&mut self) -> &mut Markup {
+        &mut self.markup
     }
-    text
+
+    fn take(
+        &mut self,
+        lexeme: Lexeme<'_>,
+        setting: &mut Setting<'_, '_>,
+    ) -> Result<(usize, Step), TagError> {
+        let ended = match lexeme {
+            Lexeme::Text(text) => self.take_text(text, setting.sink).map(|()| false)?,
+            Lexeme::Tag(tag) => self.take_tag(tag, setting.sink)?,
+        };
+        let step = if ended { Step::Ended } else { Step::Inside };
+        Ok((lexeme.as_str().len(), step))
+    }
+
+    fn closer(&self) -> &'static str {
+        CALL_CLOSE
+    }
 }

@@ -1,7 +1,7 @@
 //! Reads what a model wrote: reasoning, content and tool calls, while the text streams in.
 //!
-//! One file per tag format ([`TagFormat`]), over rules they share: the channels and openers
-//! (`parser`), tags in a stream (`lexer`), code fences (`fence`), values typed by a tool's schema
+//! One file per tag format ([`TagFormat`]), behind one interface (`call`) and over rules they
+//! share: the channels and openers (`parser`), tags in a stream (`lexer`), code fences (`fence`), values typed by a tool's schema
 //! (`schema`, `types`, `arguments`), strict JSON (`json`). The crate knows no grammar, no tokens
 //! and no server, and never repairs a call: what cannot be read is an error that says where.
 //!
@@ -31,20 +31,24 @@ extern crate alloc;
 extern crate std;
 
 mod arguments;
+mod call;
 pub mod cases;
 mod event;
 mod fence;
+mod format;
 mod glm;
 pub mod json;
 mod lexer;
+mod markup;
 mod parser;
 mod schema;
+mod trail;
 mod types;
 
 pub use event::{Delivery, Ended, Finished, TagError, TagErrorKind, TagEvent};
-pub use parser::{
-    CALL_BYTES_MAX, ParserOptions, TagFormat, TagParser, UnknownFormat, starts_in_reasoning,
-};
+pub use fence::Fence;
+pub use format::{TagFormat, UnknownFormat};
+pub use parser::{CALL_BYTES_MAX, ParserOptions, TagParser, starts_in_reasoning};
 pub use schema::{
     SCHEMA_BYTES_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX, SchemaError, TOOLS_MAX, ToolSet,
 };

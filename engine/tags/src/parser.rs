@@ -1,82 +1,26 @@
 //! Splits one output into reasoning, content and calls while it arrives.
 //! It must never let the cut of the pushed text show in what it says, nor lose a byte.
 
-use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
-use core::str::FromStr;
 
+use crate::call::{Call, Opener, Opening, Setting, Step, Verdict};
 use crate::event::{Delivery, Ended, Finished, Sink, TagError, TagErrorKind, TagEvent};
 use crate::fence::Fence;
-use crate::glm::{self, Call, Opening, Verdict};
+use crate::format::TagFormat;
 use crate::json::is_blank;
 use crate::lexer::{Lexeme, Lexer};
 use crate::schema::ToolSet;
+use crate::trail::{Fate, Trail};
 
 const THINK_OPEN: &str = "<think>";
 const THINK_CLOSE: &str = "</think>";
+/// What ends the calls of the formats whose openers may turn out to be text.
+const CALL_CLOSE: &str = "</tool_call>";
 
 /// How large the markup of one call may grow, and so what a parser holds at most.
 pub const CALL_BYTES_MAX: usize = 16 << 20;
-
-/// The tag formats that can be parsed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagFormat {
-    /// No tool tags; think tags may still have meaning.
-    Plain,
-    /// GLM-4.5 to GLM-5.3, newline and compact layout.
-    Glm,
-}
-
-impl TagFormat {
-    /// All formats, in the order they are listed to users.
-    pub const ALL: [TagFormat; 2] = [TagFormat::Plain, TagFormat::Glm];
-
-    /// The name in flags, packages and case files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TagFormat::Plain => "none",
-            TagFormat::Glm => "glm",
-        }
-    }
-}
-
-impl fmt::Display for TagFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A format name that no parser has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownFormat(
-    /// The name as it was given.
-    pub String,
-);
-
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown tag format `{}`, expected one of:", self.0)?;
-        TagFormat::ALL
-            .iter()
-            .try_for_each(|format| write!(f, " {format}"))
-    }
-}
-
-impl core::error::Error for UnknownFormat {}
-
-impl FromStr for TagFormat {
-    type Err = UnknownFormat;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = TagFormat::ALL
-            .into_iter()
-            .find(|format| format.as_str() == name);
-        found.ok_or_else(|| UnknownFormat(name.into()))
-    }
-}
 
 /// How one output is to be read.
 #[derive(Clone, Debug)]
@@ -114,14 +58,13 @@ impl TagParser {
         if options.reasoning {
             tags.extend([THINK_OPEN, THINK_CLOSE]);
         }
-        if options.format == TagFormat::Glm {
-            tags.extend(glm::STOPS);
-            if !options.tools.is_empty() {
-                tags.extend(glm::CALL_TAGS);
-            }
+        tags.extend(options.format.stops());
+        if !options.tools.is_empty() {
+            tags.extend(options.format.call_tags());
         }
         let reasoning = options.reasoning && options.starts_in_reasoning;
         let machine = Machine {
+            format: options.format,
             tools: options.tools,
             delivery: options.delivery,
             call_bytes_max: CALL_BYTES_MAX,
@@ -140,8 +83,7 @@ impl TagParser {
             stops: Vec::new(),
             offset: 0,
             num_calls: 0,
-            #[cfg(test)]
-            trail: Vec::new(),
+            trail: Trail::default(),
         };
         TagParser {
             lexer: Lexer::new(tags),
@@ -214,6 +156,7 @@ enum State {
 
 /// The channels and the calls between them, fed by lexemes.
 struct Machine {
+    format: TagFormat,
     tools: Arc<ToolSet>,
     delivery: Delivery,
     call_bytes_max: usize,
@@ -227,26 +170,13 @@ struct Machine {
     /// Bytes of output behind the parser.
     offset: usize,
     num_calls: u32,
-    /// Every byte of the output in order, with what became of it; neighbours of one fate joined.
-    #[cfg(test)]
-    trail: Vec<(Fate, String)>,
-}
-
-/// What became of a piece of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Reasoning,
-    Content,
-    /// A call's markup: complete, dropped, or failed.
-    Call,
-    /// A tag or layout that says what it says by vanishing.
-    Layout,
+    trail: Trail,
 }
 
 impl Machine {
     fn take(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<(), TagError> {
         if let Lexeme::Tag(tag) = lexeme
-            && glm::STOPS.contains(&tag)
+            && self.format.stops().contains(&tag)
         {
             self.stops.push(tag);
             return Ok(());
@@ -290,8 +220,8 @@ impl Machine {
         let text = match lexeme {
             Lexeme::Tag(THINK_OPEN) => {
                 let blanks = core::mem::take(blanks);
-                self.note(Fate::Layout, &blanks);
-                self.note(Fate::Layout, THINK_OPEN);
+                self.trail.note(Fate::Layout, &blanks);
+                self.trail.note(Fate::Layout, THINK_OPEN);
                 self.state = State::Flow;
                 self.channel = Channel::Reasoning;
                 return THINK_OPEN.len();
@@ -313,20 +243,28 @@ impl Machine {
         match (lexeme, self.channel) {
             (Lexeme::Tag(THINK_CLOSE), Channel::Reasoning) => {
                 self.channel = Channel::Content;
-                self.note(Fate::Layout, THINK_CLOSE);
+                self.trail.note(Fate::Layout, THINK_CLOSE);
             }
             (Lexeme::Tag(THINK_CLOSE), Channel::Content) if self.late_closer => {
                 self.late_closer = false;
-                self.note(Fate::Layout, THINK_CLOSE);
+                self.trail.note(Fate::Layout, THINK_CLOSE);
             }
-            (Lexeme::Tag(glm::CALL_OPEN), channel)
-                if channel == Channel::Reasoning || !self.fence.is_open() =>
-            {
-                self.state = State::Opening(Opening::new(self.call_bytes_max));
-            }
-            (lexeme, _) => self.emit(lexeme.as_str(), sink),
+            (Lexeme::Tag(tag), _) => match self.opener(tag) {
+                Opener::None => self.emit(tag, sink),
+                Opener::Undecided(opening) => self.state = State::Opening(opening),
+            },
+            (Lexeme::Text(text), _) => self.emit(text, sink),
         }
         lexeme.as_str().len()
+    }
+
+    /// What a tag opens right here; nothing inside a code fence of the answer.
+    fn opener(&self, tag: &'static str) -> Opener {
+        let in_content = self.channel == Channel::Content;
+        if in_content && self.fence.is_open() {
+            return Opener::None;
+        }
+        Opener::of(self.format, tag, in_content, self.call_bytes_max)
     }
 
     fn take_opening(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<usize, TagError> {
@@ -343,12 +281,11 @@ impl Machine {
         match verdict {
             Verdict::Undecided => Ok(0),
             Verdict::Stutter => {
-                self.note(Fate::Layout, &opening.held);
-                self.state = State::Opening(Opening::new(self.call_bytes_max));
-                Ok(lexeme.as_str().len())
+                self.trail.note(Fate::Layout, opening.held());
+                Ok(self.take_flow(lexeme, sink))
             }
             Verdict::Text(taken) => {
-                self.emit(&opening.held, sink);
+                self.emit(opening.held(), sink);
                 Ok(taken)
             }
             Verdict::Call(taken) => {
@@ -369,29 +306,40 @@ impl Machine {
             self.channel = Channel::Content;
             self.late_closer = true;
         }
-        let offset = self.offset + taken - opening.held.len();
-        let (index, delivery) = (self.num_calls, self.delivery);
-        let call = Call::begin(opening, offset, index, delivery, &self.tools, sink);
+        let offset = self.offset + taken - opening.held().len();
+        let call = opening.begin(offset, &mut self.setting(sink));
         self.state = State::Call(call.map_err(|error| self.failed(error))?);
         Ok(())
     }
 
+    fn setting<'a, 'b>(&'a self, sink: &'a mut Sink<'b>) -> Setting<'a, 'b> {
+        Setting {
+            tools: &self.tools,
+            delivery: self.delivery,
+            index: self.num_calls,
+            sink,
+        }
+    }
+
     fn take_call(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<usize, TagError> {
-        let State::Call(call) = &mut self.state else {
+        let State::Call(mut call) = core::mem::replace(&mut self.state, State::Flow) else {
             return Ok(0);
         };
-        let complete = call
-            .take(lexeme, self.delivery, sink)
+        let (taken, step) = call
+            .take(lexeme, &mut self.setting(sink))
             .map_err(|error| self.failed(error))?;
-        if complete && let State::Call(call) = core::mem::replace(&mut self.state, State::Flow) {
-            self.note(Fate::Call, &call.into_markup());
-            self.num_calls += 1;
+        match step {
+            Step::Inside => self.state = State::Call(call),
+            Step::Ended => {
+                self.trail.note(Fate::Call, &call.settle());
+                self.num_calls += 1;
+            }
         }
-        Ok(lexeme.as_str().len())
+        Ok(taken)
     }
 
     fn failed(&mut self, error: TagError) -> TagError {
-        self.note(Fate::Call, &error.markup);
+        self.trail.note(Fate::Call, &error.markup);
         self.state = State::Flow;
         error
     }
@@ -407,6 +355,7 @@ impl Machine {
             self.release_stops(sink)?;
         }
         let mut markup = None;
+        let mut closer = CALL_CLOSE;
         match core::mem::replace(&mut self.state, State::Flow) {
             State::Start(blanks) => {
                 self.emit(&blanks, sink);
@@ -416,27 +365,30 @@ impl Machine {
             State::Opening(opening) => {
                 // At the end of its own accord an opener is a call only if a known name follows;
                 // at the token limit whatever might have become a call is one that was cut off.
-                if ended == Ended::Length || opening.name_is_declared(&self.tools) {
-                    markup = Some(opening.held + held);
+                if ended == Ended::Length || opening.is_call_at_end(&self.tools) {
+                    markup = Some([opening.held(), held].concat());
                 } else {
-                    self.emit(&opening.held, sink);
+                    self.emit(opening.held(), sink);
                     self.emit(held, sink);
                 }
             }
-            State::Call(call) => markup = Some(call.into_markup() + held),
+            State::Call(mut call) => {
+                closer = call.closer();
+                markup = Some(call.settle() + held);
+            }
         }
         self.offset += held.len();
         if let Some(markup) = &markup {
-            self.note(Fate::Call, markup);
+            self.trail.note(Fate::Call, markup);
         }
         for stop in core::mem::take(&mut self.stops) {
-            self.note(Fate::Layout, stop);
+            self.trail.note(Fate::Layout, stop);
         }
         match (markup, ended) {
             (Some(markup), Ended::Eos) => Err(TagError {
                 kind: TagErrorKind::UnterminatedToolCall,
                 offset: self.offset,
-                expected: "`</tool_call>` before the end of the output".to_owned(),
+                expected: alloc::format!("`{closer}` before the end of the output"),
                 markup,
             }),
             (dropped_call, _) => Ok(Finished {
@@ -450,27 +402,15 @@ impl Machine {
     fn emit(&mut self, text: &str, sink: &mut Sink<'_>) {
         match self.channel {
             Channel::Reasoning => {
-                self.note(Fate::Reasoning, text);
+                self.trail.note(Fate::Reasoning, text);
                 sink.reasoning(text);
             }
             Channel::Content => {
-                self.note(Fate::Content, text);
+                self.trail.note(Fate::Content, text);
                 self.fence.push(text);
                 sink.content(text);
             }
         }
-    }
-
-    /// Tests prove by this that no byte is lost; otherwise it does nothing.
-    fn note(&mut self, fate: Fate, text: &str) {
-        #[cfg(test)]
-        match self.trail.last_mut() {
-            _ if text.is_empty() => {}
-            Some((last, joined)) if *last == fate => joined.push_str(text),
-            _ => self.trail.push((fate, text.to_owned())),
-        }
-        #[cfg(not(test))]
-        let _ = (fate, text);
     }
 }
 

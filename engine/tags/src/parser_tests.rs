@@ -61,18 +61,6 @@ fn run_parser(parser: &mut TagParser, pieces: &[&str], ended: Ended) -> Outcome 
             .map(String::as_str)
             .collect()
     };
-    let mut trail: Vec<(Fate, String)> = Vec::new();
-    for (fate, text) in parser
-        .machine
-        .trail
-        .iter()
-        .filter(|(_, text)| !text.is_empty())
-    {
-        match trail.last_mut() {
-            Some((last, joined)) if last == fate => joined.push_str(text),
-            _ => trail.push((*fate, text.clone())),
-        }
-    }
     let Reading { tool_calls, .. } = fold(&events, ended, None);
     Outcome {
         reasoning: text(|e| {
@@ -94,7 +82,7 @@ fn run_parser(parser: &mut TagParser, pieces: &[&str], ended: Ended) -> Outcome 
             .map(|(name, arguments)| format!("{name} {arguments}"))
             .collect(),
         result,
-        trail: parser.machine.trail.clone(),
+        trail: parser.machine.trail.notes.clone(),
     }
 }
 
@@ -574,7 +562,11 @@ fn formats_are_named() {
         assert_eq!(format.as_str().parse(), Ok(format));
     }
     let error = "xml".parse::<TagFormat>().unwrap_err().to_string();
-    assert_eq!(error, "unknown tag format `xml`, expected one of: none glm");
+    assert_eq!(
+        error,
+        "unknown tag format `xml`, expected one of: none glm qwen_xml hermes_json deepseek_v3 \
+         deepseek_v31 deepseek_dsml kimi_k2 minimax_m2 harmony"
+    );
 }
 
 /// Outputs made of the pieces that matter, whole calls among them so that deep states are common.
