@@ -16,6 +16,9 @@ pub struct EngineConfig {
     pub max_waiting_tokens: u64,
     /// Query tokens of one sequence in a step, drafts aside, at least 1.
     pub chunk_tokens_max: u32,
+    /// Drafts per step that a constrained sequence takes from its matcher, where the constraint leaves no
+    /// choice; 0 is none. It changes speed and never output.
+    pub forced_drafts: u32,
     /// Whether each plan is held against all plans before it, too.
     pub checked: bool,
 }
@@ -28,6 +31,7 @@ impl Default for EngineConfig {
             max_waiting_requests: 256,
             max_waiting_tokens: 1 << 20,
             chunk_tokens_max: 512,
+            forced_drafts: 8,
             checked: false,
         }
     }
@@ -127,6 +131,16 @@ pub struct Totals {
     pub num_drafts: u64,
     /// Drafts accepted.
     pub num_drafts_accepted: u64,
+    /// Of the drafts planned, those that a matcher expected.
+    pub num_forced_drafts: u64,
+    /// Of these, those accepted.
+    pub num_forced_drafts_accepted: u64,
+    /// Mask rows filled.
+    pub num_mask_rows: u64,
+    /// Mask rows of a plan that were left empty, since a draft before them can't be drawn.
+    pub num_mask_rows_left_out: u64,
+    /// Tokens that matchers took while masks were filled, and gave back.
+    pub num_rolled_back: u64,
     /// Control tokens dropped from the text.
     pub num_dropped_special: u64,
 }

@@ -11,8 +11,8 @@ use crate::output::Ending;
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
 use crate::{
-    ConfigError, Drafter, EngineConfig, EngineFault, Event, EventKind, Finish, Finished, QueueKind,
-    Refusal, Request, RequestError, Stats, Time, Totals, Usage, Vocabulary,
+    ConfigError, Drafter, EngineConfig, EngineFault, Event, EventKind, Finish, Finished, MaskDone,
+    MaskJob, QueueKind, Refusal, Request, RequestError, Stats, Time, Totals, Usage, Vocabulary,
 };
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use lockstep_step::{
@@ -79,7 +79,12 @@ impl Engine {
         let id = SeqId(self.totals.num_submitted);
         self.totals.num_submitted += 1;
         self.totals.num_prompt_tokens += num_tokens;
-        let seq = Sequence::new(request, len_max as usize, self.now);
+        let mut seq = Sequence::new(request, len_max as usize, self.now);
+        if seq.constraint.is_some() && self.config.forced_drafts > 0 {
+            seq.drafter = Drafter::Forced {
+                depth_max: self.config.forced_drafts,
+            };
+        }
         self.scheduler.push(id, seq);
         Ok(id)
     }
@@ -142,8 +147,29 @@ impl Engine {
     }
 
     /// Fills the masks of a plan while its forward pass runs. Each matcher is left where it was.
+    ///
+    /// The same in two halves, so that the work can be done elsewhere: [`take_mask_jobs`], each job's
+    /// [`run`](MaskJob::run), and [`finish_masks`].
+    ///
+    /// [`take_mask_jobs`]: Engine::take_mask_jobs
+    /// [`finish_masks`]: Engine::finish_masks
     pub fn fill_masks(&mut self, plan: &StepPlan) -> MaskSet {
-        self.fill_masks_of(plan)
+        let jobs = self.take_mask_jobs(plan);
+        let done = jobs.into_iter().map(MaskJob::run).collect();
+        self.finish_masks(plan, done)
+    }
+
+    /// Lends the matchers of a running step's constrained sequences, one job each, in the order of the
+    /// plan. None where nothing is constrained.
+    #[must_use = "the matchers must come back with finish_masks"]
+    pub fn take_mask_jobs(&mut self, plan: &StepPlan) -> Vec<MaskJob> {
+        self.lend_matchers(plan)
+    }
+
+    /// Takes the matchers back, in any order, and gives the masks of the plan. A sequence whose job is
+    /// missing ends with an error at the commit; one that has ended meanwhile needs none.
+    pub fn finish_masks(&mut self, plan: &StepPlan, done: Vec<MaskDone>) -> MaskSet {
+        self.take_back(plan, done)
     }
 
     /// Takes the answer to a plan: the only place where a sequence grows.
@@ -216,6 +242,9 @@ impl Engine {
     /// The first number that doesn't add up.
     pub fn check_invariants(&self) -> Result<(), EngineFault> {
         self.scheduler.check_lists()?;
+        if self.in_flight.is_empty() {
+            self.scheduler.check_matchers()?;
+        }
         let idle = !self.has_work();
         let (mut blocks, mut rows) = (BTreeMap::new(), BTreeMap::new());
         for seq in self.scheduler.seqs.values() {

@@ -16,6 +16,8 @@ pub(crate) struct RunningSeq {
     pub(crate) num_committed: usize,
     /// Query tokens after them that are not.
     pub(crate) drafts: Vec<TokenId>,
+    /// Whether a matcher expected the drafts.
+    pub(crate) is_forced: bool,
     pub(crate) num_scored: usize,
     /// Blocks that the plan names; leased.
     pub(crate) blocks: Vec<BlockId>,
@@ -24,8 +26,20 @@ pub(crate) struct RunningSeq {
     /// `writes[i]` receives the state after the committed tokens and `i` drafts; leased, and owned by
     /// the step until a commit gives one of them to the sequence.
     pub(crate) writes: Vec<RowId>,
-    /// An error that was met while masks were filled; the commit ends the sequence with it.
-    pub(crate) failed: Option<RequestError>,
+    pub(crate) masks: MaskState,
+}
+
+/// How far the masks of a part are. A draw counts only where its mask is known.
+#[derive(Clone, Debug)]
+pub(crate) enum MaskState {
+    /// No mask applies.
+    Free,
+    /// The rows are yet to be filled.
+    Pending,
+    /// Filled for the first so many scored positions, at least one.
+    Filled { num_rows: usize },
+    /// The commit ends the sequence with this error.
+    Failed(RequestError),
 }
 
 /// A running step.

@@ -2,6 +2,8 @@
 //! that are not computed yet, as many as fit. No choice made here can change what a sequence says.
 
 use crate::blocks::BlockPool;
+use crate::constraint::Constraint;
+use crate::draft::DraftBounds;
 use crate::rows::RowPool;
 use crate::sequence::{Sequence, num_blocks_for};
 use crate::{EngineFault, Time};
@@ -20,6 +22,8 @@ pub(crate) struct Budget {
     pub(crate) chunk_tokens: usize,
     /// Running sequences.
     pub(crate) num_seqs: usize,
+    /// Tokens that exist.
+    pub(crate) vocab_size: u32,
 }
 
 /// A sequence that was chosen, with the rows it will write. Its blocks are in its table.
@@ -28,6 +32,8 @@ pub(crate) struct Part {
     pub(crate) seq: SeqId,
     pub(crate) num_committed: usize,
     pub(crate) drafts: Vec<TokenId>,
+    /// Whether a matcher expected the drafts.
+    pub(crate) is_forced: bool,
     pub(crate) writes: Vec<RowId>,
 }
 
@@ -172,16 +178,21 @@ impl Scheduler {
         let num_committed = num_uncomputed.min(budget.chunk_tokens).min(num_left);
         let mut drafts = Vec::new();
         if num_committed == num_uncomputed {
-            let mut num_drafts_max = seq.output.drafts_max().min(num_left - num_committed);
+            // Each sequence that is yet to be planned needs a token and a row; drafts get what is left.
+            let num_yet_to_plan = self.running.len() - idx;
+            let spare = (num_left - num_committed).saturating_sub(num_yet_to_plan - 1);
+            let mut num_max = seq.output.drafts_max().min(spare);
             if self.rows.is_used() {
-                // Each sequence that is yet to be planned needs one row; drafts get what is left.
-                let num_yet_to_plan = self.running.len() - idx;
-                let spare = self.rows.num_free().saturating_sub(num_yet_to_plan);
-                num_drafts_max = num_drafts_max.min(spare);
+                num_max = num_max.min(self.rows.num_free().saturating_sub(num_yet_to_plan));
             }
-            let proposed = seq.drafter.propose(seq.output.num_tokens(), num_drafts_max);
-            drafts = proposed.to_vec();
+            let bounds = DraftBounds {
+                num_max,
+                vocab_size: budget.vocab_size,
+            };
+            let (num_output, constraint) = (seq.output.num_tokens(), seq.constraint.as_mut());
+            drafts = seq.drafter.propose(num_output, constraint, bounds);
         }
+        let is_forced = seq.drafter.is_forced();
         let len = seq.num_computed_tokens + num_committed;
         let num_blocks = |num_drafts: usize| num_blocks_for(len + num_drafts);
         if !self
@@ -204,6 +215,7 @@ impl Scheduler {
             seq: id,
             num_committed,
             drafts,
+            is_forced,
             writes,
         }))
     }
@@ -247,6 +259,18 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    /// Between steps each matcher is at home: a sequence whose job was lost has ended.
+    pub(crate) fn check_matchers(&self) -> Result<(), EngineFault> {
+        let lent = |seq: &Sequence| seq.constraint.as_ref().is_some_and(Constraint::is_lent);
+        match self.seqs.iter().find(|(_, seq)| lent(seq)) {
+            None => Ok(()),
+            Some((&id, _)) => Err(EngineFault::Sequence {
+                seq: id,
+                detail: "its matcher is lent, and no step runs".into(),
+            }),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! One sequence: its tokens, how many of them are computed, and what it holds. It must never hold a draft
 //! or anything else that belongs to a step.
 
-use crate::{Drafter, Request, Time, output::OutputChain};
-use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
-use lockstep_step::{BLOCK_LEN, BlockId, Matcher, RowId, SamplingParams, TokenCount, TokenId};
+use crate::{Drafter, Request, Time, constraint::Constraint, output::OutputChain};
+use alloc::{collections::BTreeMap, vec::Vec};
+use lockstep_step::{BLOCK_LEN, BlockId, RowId, SamplingParams, TokenCount, TokenId};
 
 /// A sequence that has been taken and has not ended.
 ///
@@ -24,7 +24,7 @@ pub(crate) struct Sequence {
     /// The state after exactly `num_computed_tokens` tokens; none at 0, or if the model has no rows.
     pub(crate) row: Option<RowId>,
     pub(crate) sampling: SamplingParams,
-    pub(crate) matcher: Option<Box<dyn Matcher>>,
+    pub(crate) constraint: Option<Constraint>,
     pub(crate) drafter: Drafter,
     pub(crate) output: OutputChain,
     pub(crate) arrived: Time,
@@ -45,7 +45,7 @@ impl Sequence {
             block_table: Vec::new(),
             row: None,
             sampling: request.sampling,
-            matcher: request.matcher,
+            constraint: request.matcher.map(Constraint::new),
             drafter: Drafter::Off,
             output,
             arrived,
@@ -60,7 +60,7 @@ impl Sequence {
 
     /// Whether the next token may be restricted.
     pub(crate) fn is_constrained(&self) -> bool {
-        self.matcher.is_some() || self.output.forced().is_some()
+        self.constraint.is_some() || self.output.forced().is_some()
     }
 
     /// How often each token occurred, where a penalty asks for it; empty otherwise, since it costs a pass

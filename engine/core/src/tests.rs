@@ -1,5 +1,6 @@
 //! The engine over the hash model: cases one by one, and the law under random interleavings.
 
+pub(crate) mod automaton;
 mod cases;
 mod laws;
 

@@ -2,12 +2,12 @@
 //! the step's leases. This is the only place that moves a sequence's counters forward.
 
 use super::Engine;
-use crate::in_flight::{RunningSeq, RunningStep};
+use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::output::Ending;
 use crate::sequence::num_blocks_for;
 use crate::verify::verify;
 use crate::{EngineFault, RequestError};
-use alloc::{format, string::String, string::ToString, vec::Vec};
+use alloc::{format, string::String, vec::Vec};
 use lockstep_step::{Draw, RowId, SeqError, SeqId, StepId, StepOutput, TokenId};
 
 impl Engine {
@@ -53,28 +53,29 @@ impl Engine {
         if !self.scheduler.seqs.contains_key(&part.seq) {
             return Ok(None);
         }
-        let error = part.failed.clone();
-        let draws = match (error, draws) {
-            (Some(error), _) => return self.end_with(part.seq, error).map(|()| None),
-            (None, Err(error)) => {
-                let error = RequestError::Seq(error);
-                return self.end_with(part.seq, error).map(|()| None);
-            }
-            (None, Ok(draws)) => draws,
+        let drawn = draws.map_err(RequestError::Seq);
+        let known = num_known(part);
+        let (num_known, mut draws) = match known.and_then(|num_known| Ok((num_known, drawn?))) {
+            Ok(both) => both,
+            Err(error) => return self.end_with(part.seq, error).map(|()| None),
         };
+        let num_drawn = draws.len();
+        draws.truncate(num_known);
         let tokens: Vec<TokenId> = draws.iter().map(|draw| draw.token).collect();
         let verdict = verify(&part.drafts, &tokens);
-        if tokens.len() > part.num_scored || verdict.is_some() != (part.num_scored > 0) {
+        if num_drawn > part.num_scored || verdict.is_some() != (part.num_scored > 0) {
             return Err(EngineFault::OutputShape {
                 step,
                 seq: Some(part.seq),
-                detail: format!("{} draws for {} positions", tokens.len(), part.num_scored),
+                detail: format!("{num_drawn} draws for {} positions", part.num_scored),
             });
         }
         let num_accepted = verdict.map_or(0, |verdict| verdict.num_accepted);
         let num_new = verdict.map_or(0, |verdict| verdict.num_accepted + 1);
         for (idx, draw) in draws.into_iter().take(num_new).enumerate() {
-            self.totals.num_drafts_accepted += u64::from(idx < num_accepted);
+            let is_draft = idx < num_accepted;
+            self.totals.num_drafts_accepted += u64::from(is_draft);
+            self.totals.num_forced_drafts_accepted += u64::from(is_draft && part.is_forced);
             if let Some(ending) = self.push_token(part.seq, draw) {
                 // What was drawn after the end is void, drafts included.
                 return self.end(part.seq, ending).map(|()| None);
@@ -87,11 +88,11 @@ impl Engine {
     fn push_token(&mut self, id: SeqId, draw: Draw) -> Option<Ending> {
         let seq = self.scheduler.seqs.get_mut(&id)?;
         let token = draw.token;
-        if let Some(matcher) = &mut seq.matcher
+        if let Some(constraint) = &mut seq.constraint
             && !seq.output.is_end(token)
-            && let Err(error) = matcher.consume(token)
+            && let Err(error) = constraint.consume(token)
         {
-            return Some(RequestError::Matcher(error.to_string()).into());
+            return Some(RequestError::Matcher(error).into());
         }
         seq.token_ids.push(token);
         self.totals.num_output_tokens += 1;
@@ -153,6 +154,19 @@ impl Engine {
         let idle = !self.has_work();
         self.scheduler.blocks.pool().check(idle)?;
         self.scheduler.rows.pool().check(idle)
+    }
+}
+
+/// How many draws may count: one that was drawn without its mask never does, and the sequence goes on
+/// after the one before.
+fn num_known(part: &RunningSeq) -> Result<usize, RequestError> {
+    match &part.masks {
+        MaskState::Free => Ok(part.num_scored),
+        MaskState::Filled { num_rows } => Ok(*num_rows),
+        MaskState::Pending => Err(RequestError::Matcher(
+            "its masks were not filled before the step was answered".into(),
+        )),
+        MaskState::Failed(error) => Err(error.clone()),
     }
 }
 

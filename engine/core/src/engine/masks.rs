@@ -1,93 +1,126 @@
-//! Fills the mask rows of a plan. A matcher is walked over the drafts and rolled back; it must never be
-//! left anywhere but where it was.
+//! The masks of a step: lends matchers to jobs, and takes them back in whatever order the jobs end. A job
+//! that doesn't come back ends its own sequence and no other.
 
 use super::Engine;
-use crate::RequestError;
-use crate::sequence::Sequence;
-use alloc::{format, string::String, string::ToString, vec};
-use lockstep_step::{Bitmask, MaskSet, QueryToken, SeqPlan, StepPlan, TokenId};
+use crate::constraint::Constraint;
+use crate::in_flight::MaskState;
+use crate::mask_job::{FilledRows, MaskDone, MaskJob, MaskJobId};
+use crate::{RequestError, Totals};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
+use lockstep_step::{Bitmask, MaskSet, SeqId, SeqPlan, StepPlan, TokenId};
 
 impl Engine {
-    pub(super) fn fill_masks_of(&mut self, plan: &StepPlan) -> MaskSet {
+    pub(super) fn lend_matchers(&mut self, plan: &StepPlan) -> Vec<MaskJob> {
+        let mut jobs = Vec::new();
+        for planned in plan.seqs.iter().filter(|planned| has_rows(planned)) {
+            // An aborted sequence needs no masks: its draws go nowhere.
+            let (Some(part), Some(seq)) = (
+                self.in_flight.get_mut(plan.step, planned.seq),
+                self.scheduler.seqs.get_mut(&planned.seq),
+            ) else {
+                continue;
+            };
+            let Some(constraint) = &mut seq.constraint else {
+                continue;
+            };
+            let depth = constraint.depth();
+            let Some(matcher) = constraint.lend() else {
+                continue;
+            };
+            part.masks = MaskState::Pending;
+            let drafts = part.drafts.iter().copied();
+            jobs.push(MaskJob {
+                id: MaskJobId {
+                    step: plan.step,
+                    seq: planned.seq,
+                },
+                matcher,
+                depth,
+                num_rows: planned.scored.len(),
+                drafts: drafts
+                    .take_while(|&draft| !seq.output.is_end(draft))
+                    .collect(),
+                closing: seq.output.forced(),
+                vocab_size: self.limits.vocab_size,
+            });
+        }
+        jobs
+    }
+
+    pub(super) fn take_back(&mut self, plan: &StepPlan, done: Vec<MaskDone>) -> MaskSet {
         let mut masks = MaskSet {
             rows: vec![None; plan.num_mask_rows as usize],
         };
-        for planned in &plan.seqs {
-            if planned.scored.iter().all(|scored| scored.mask.is_none()) {
-                continue;
-            }
-            // An aborted sequence leaves its rows empty: its draws go nowhere.
-            let Some(seq) = self.scheduler.seqs.get_mut(&planned.seq) else {
+        let own = done.into_iter().filter(|done| done.id.step == plan.step);
+        let mut done: BTreeMap<SeqId, MaskDone> = own.map(|done| (done.id.seq, done)).collect();
+        for planned in plan.seqs.iter().filter(|planned| has_rows(planned)) {
+            let done = done.remove(&planned.seq);
+            // Whoever ended meanwhile takes its matcher along, and its rows stay empty.
+            let (Some(part), Some(seq)) = (
+                self.in_flight.get_mut(plan.step, planned.seq),
+                self.scheduler.seqs.get_mut(&planned.seq),
+            ) else {
                 continue;
             };
-            if let Err(message) = fill(seq, planned, self.limits.vocab_size, &mut masks)
-                && let Some(part) = self.in_flight.get_mut(plan.step, planned.seq)
-            {
-                part.failed = Some(RequestError::Matcher(message));
-            }
+            let filled = match &mut seq.constraint {
+                Some(constraint) => settle(constraint, done),
+                // A forced token is planned without drafts, so that there is one row.
+                None => Ok(only(seq.output.forced(), self.limits.vocab_size)),
+            };
+            part.masks = match filled {
+                Ok(filled) => place(filled, planned, &mut masks, &mut self.totals),
+                Err(error) => MaskState::Failed(error),
+            };
         }
         masks
     }
 }
 
-/// Fills the rows of one sequence, up to the first draft that is not allowed: it can't be drawn, so what
-/// would follow it doesn't matter.
-fn fill(
-    seq: &mut Sequence,
+fn has_rows(planned: &SeqPlan) -> bool {
+    planned.scored.iter().any(|scored| scored.mask.is_some())
+}
+
+/// Takes a matcher back, and what its job says.
+fn settle(constraint: &mut Constraint, done: Option<MaskDone>) -> Result<FilledRows, RequestError> {
+    let lost = || RequestError::Matcher("its masks were not filled: the job is lost".into());
+    let done = done.filter(|_| constraint.is_lent()).ok_or_else(lost)?;
+    if let Some(matcher) = done.matcher {
+        constraint.give_back(matcher);
+    }
+    done.filled.map_err(RequestError::Matcher)
+}
+
+/// Puts the rows of a sequence where the plan wants them.
+fn place(
+    filled: FilledRows,
     planned: &SeqPlan,
-    vocab_size: u32,
     masks: &mut MaskSet,
-) -> Result<(), String> {
-    let forced = seq.output.forced();
-    let Some(matcher) = seq.matcher.as_mut() else {
-        // A forced token is planned without drafts, so that there is one row.
-        if let Some(row) = planned.scored[0].mask {
-            masks.rows[row.0 as usize] = Some(only(forced, vocab_size));
-        }
-        return Ok(());
-    };
-    let depth = matcher.depth();
-    let mut num_taken = 0;
-    let mut filled = Ok(());
-    for (idx, scored) in planned.scored.iter().enumerate() {
-        let mut mask = Bitmask::none(vocab_size);
-        if let Err(error) = matcher.fill(&mut mask) {
-            filled = Err(error.to_string());
-            break;
-        }
-        let next = planned.scored.get(idx + 1);
-        let draft = next.and_then(|next| match planned.query[next.query_idx as usize] {
-            QueryToken::Known(token) => Some(token),
-            QueryToken::Drawn { .. } => None,
-        });
-        let goes_on = draft.is_some_and(|draft| mask.allows(draft));
-        // The constraint wins where both speak: it may be in the middle of something.
-        if let Some(token) = forced.filter(|&token| idx == 0 && mask.allows(token)) {
-            mask = only(Some(token), vocab_size);
-        }
+    totals: &mut Totals,
+) -> MaskState {
+    let num_rows = filled.masks.len();
+    totals.num_mask_rows += num_rows as u64;
+    totals.num_mask_rows_left_out += planned.scored.len().saturating_sub(num_rows) as u64;
+    totals.num_rolled_back += u64::from(filled.num_rolled_back);
+    for (scored, mask) in planned.scored.iter().zip(filled.masks) {
         if let Some(row) = scored.mask {
             masks.rows[row.0 as usize] = Some(mask);
         }
-        match draft.filter(|_| goes_on) {
-            Some(draft) if matcher.consume(draft).is_ok() => num_taken += 1,
-            _ => break,
-        }
     }
-    matcher.rollback(num_taken);
-    if matcher.depth() != depth {
-        return Err(format!(
-            "the matcher was at {depth} tokens and is at {} after {num_taken} were rolled back",
-            matcher.depth()
-        ));
-    }
-    filled
+    MaskState::Filled { num_rows }
 }
 
-fn only(token: Option<TokenId>, vocab_size: u32) -> Bitmask {
-    let Some(token) = token else {
-        return Bitmask::all(vocab_size);
+/// The single row of a sequence without a matcher.
+fn only(token: Option<TokenId>, vocab_size: u32) -> FilledRows {
+    let mask = match token {
+        Some(token) => {
+            let mut mask = Bitmask::none(vocab_size);
+            mask.allow(token);
+            mask
+        }
+        None => Bitmask::all(vocab_size),
     };
-    let mut mask = Bitmask::none(vocab_size);
-    mask.allow(token);
-    mask
+    FilledRows {
+        masks: vec![mask],
+        num_rolled_back: 0,
+    }
 }

@@ -2,7 +2,7 @@
 //! leases what the plan names. No counter of a sequence moves here.
 
 use super::Engine;
-use crate::in_flight::{RunningSeq, RunningStep};
+use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::scheduler::{Budget, Part};
 use crate::sequence::num_blocks_for;
 use crate::{EngineFault, EventKind, RequestError};
@@ -28,6 +28,7 @@ impl Engine {
             num_tokens: num_tokens as usize,
             chunk_tokens: self.config.chunk_tokens_max as usize,
             num_seqs: self.config.max_num_seqs as usize,
+            vocab_size: self.limits.vocab_size,
         })?;
         for &id in &choice.preempted {
             self.totals.num_preemptions += 1;
@@ -106,7 +107,9 @@ impl Engine {
         self.totals.num_query_tokens += plan.num_query_tokens() as u64;
         let mut seqs = Vec::with_capacity(parts.len());
         for (planned, part) in plan.seqs.iter().zip(parts) {
-            self.totals.num_drafts += part.drafts.len() as u64;
+            let num_drafts = part.drafts.len() as u64;
+            self.totals.num_drafts += num_drafts;
+            self.totals.num_forced_drafts += if part.is_forced { num_drafts } else { 0 };
             self.scheduler.blocks.lease(&planned.block_table)?;
             for &row in planned.rows.read.iter().chain(&part.writes) {
                 self.scheduler.rows.lease(row)?;
@@ -115,11 +118,16 @@ impl Engine {
                 seq: part.seq,
                 num_committed: part.num_committed,
                 drafts: part.drafts,
+                is_forced: part.is_forced,
                 num_scored: planned.scored.len(),
                 blocks: planned.block_table.clone(),
                 read: planned.rows.read,
                 writes: part.writes,
-                failed: None,
+                masks: if planned.scored.iter().any(|scored| scored.mask.is_some()) {
+                    MaskState::Pending
+                } else {
+                    MaskState::Free
+                },
             });
             let seq = self.scheduler.seqs.get_mut(&part.seq);
             let is_first = seq.is_some_and(|seq| !core::mem::replace(&mut seq.was_scheduled, true));

@@ -1,0 +1,60 @@
+//! Where the matcher of a sequence is: at home, or lent to a job that fills masks. It must never be walked
+//! but by a job, a commit or a drafter, each of which leaves it at a known depth.
+
+use alloc::{boxed::Box, string::String, string::ToString, vec::Vec};
+use lockstep_step::{Matcher, TokenId};
+
+/// The constraint of one sequence.
+pub(crate) struct Constraint {
+    /// None while a job has it.
+    matcher: Option<Box<dyn Matcher>>,
+    /// Where the matcher must be between steps: where it came in, and the output's tokens after that.
+    depth: u32,
+}
+
+impl Constraint {
+    pub(crate) fn new(matcher: Box<dyn Matcher>) -> Constraint {
+        Constraint {
+            depth: matcher.depth(),
+            matcher: Some(matcher),
+        }
+    }
+
+    /// The depth of the matcher between steps.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Whether a job has the matcher.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.matcher.is_none()
+    }
+
+    /// Gives the matcher to a job. None if another has it.
+    pub(crate) fn lend(&mut self) -> Option<Box<dyn Matcher>> {
+        self.matcher.take()
+    }
+
+    /// Takes it back from the job. A matcher that nobody lent is dropped.
+    pub(crate) fn give_back(&mut self, matcher: Box<dyn Matcher>) {
+        self.matcher.get_or_insert(matcher);
+    }
+
+    /// Takes a token of the output. An error is the sequence's own.
+    pub(crate) fn consume(&mut self, token: TokenId) -> Result<(), String> {
+        let Some(matcher) = &mut self.matcher else {
+            return Err("the matcher has not come back".into());
+        };
+        matcher.consume(token).map_err(|error| error.to_string())?;
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// What the matcher expects next, at most `num_max` tokens.
+    pub(crate) fn forced(&mut self, num_max: usize) -> Vec<TokenId> {
+        let matcher = self.matcher.as_mut().filter(|_| num_max > 0);
+        let mut tokens = matcher.map_or(Vec::new(), |matcher| matcher.forced(num_max));
+        tokens.truncate(num_max);
+        tokens
+    }
+}
