@@ -72,7 +72,8 @@ impl core::error::Error for BackendError {}
 /// A constraint on one sequence, as an automaton over tokens.
 ///
 /// A matcher is walked over drafts and rolled back within a step; `depth` lets the engine assert that it
-/// ended where it began.
+/// ended where it began. What it answers, failures included, is a function of the tokens it has taken and
+/// not rolled back: otherwise a draft could change an output.
 pub trait Matcher: Send {
     /// Writes the tokens allowed next.
     ///
@@ -80,7 +81,7 @@ pub trait Matcher: Send {
     /// If the matcher ran out of fuel or is broken: that sequence ends with this error.
     fn fill(&mut self, mask: &mut Bitmask) -> Result<(), MatcherError>;
 
-    /// Takes a token.
+    /// Takes a token, never one that ends the output.
     ///
     /// # Errors
     /// If the token is not allowed here; the matcher stays where it was.

@@ -98,6 +98,7 @@ fn automata() -> Vec<Automaton> {
             edges: vec![edges(0), edges(1)],
             accepts: vec![accepts & 1 == 1, accepts & 2 == 2],
             end: END,
+            ends: true,
             ..Automaton::default()
         });
     }
@@ -145,6 +146,7 @@ proptest! {
             edges: edges.collect(),
             accepts,
             end: END,
+ends: true,
             ..Automaton::default()
         };
         // Drafts that the automaton allows, one of them perhaps replaced.
@@ -173,6 +175,7 @@ fn chain() -> Automaton {
         edges: vec![vec![(TokenId(1), 1)], vec![(TokenId(1), 2)], vec![]],
         accepts: vec![false, false, true],
         end: END,
+        ends: true,
         ..Automaton::default()
     }
 }

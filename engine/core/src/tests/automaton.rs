@@ -24,6 +24,8 @@ pub(crate) struct Automaton {
     pub(crate) accepts: Vec<bool>,
     /// What ends an output.
     pub(crate) end: TokenId,
+    /// Whether it ends this output too.
+    pub(crate) ends: bool,
     pub(crate) hint: Hint,
     /// Filling fails in this state.
     pub(crate) broken_at: Option<usize>,
@@ -70,7 +72,8 @@ impl Matcher for Automaton {
     }
 
     fn consume(&mut self, token: TokenId) -> Result<(), MatcherError> {
-        assert_ne!(token, self.end, "an end token is fed to no matcher");
+        let is_end = self.ends && token == self.end;
+        assert!(!is_end, "an end token is fed to no matcher");
         let next = self.step(self.state, token);
         let next = next.ok_or(MatcherError::Rejected(token))?;
         self.left.push(self.state);

@@ -336,6 +336,193 @@ fn a_matcher_that_fails_ends_its_sequence_by_name() {
     }
 }
 
+/// A sequence under `Thirds` beside a free one, with drafts that are right.
+fn constrained_and_free() -> (Engine, Fingerprint) {
+    let (_, truth) = with_matcher(Thirds::default(), &[]);
+    let (mut engine, backend) = (engine(config(), limits()), model(limits()));
+    let mut constrained = request(9, 12);
+    constrained.matcher = Some(Box::new(Thirds::default()));
+    constrained.end_tokens = vec![END];
+    let seq = engine.submit(Time(0), constrained).expect("it fits");
+    engine.set_drafter(
+        seq,
+        Drafter::Replay {
+            output: truth,
+            depth_max: 2,
+        },
+    );
+    engine.submit(Time(0), request(7, 12)).expect("it fits");
+    (engine, backend)
+}
+
+/// What a driver may do wrong with the jobs of a step.
+type Mistake = fn(&mut Engine, &lockstep_step::StepPlan) -> lockstep_step::MaskSet;
+
+#[test]
+fn a_lost_job_ends_its_own_sequence_by_name() {
+    let mistakes: [(Mistake, &str); 4] = [
+        (
+            |engine, plan| {
+                drop(engine.take_mask_jobs(plan));
+                engine.finish_masks(plan, vec![])
+            },
+            "the job is lost",
+        ),
+        (
+            |engine, plan| {
+                let jobs = engine.take_mask_jobs(plan);
+                let lost = |job: &MaskJob| MaskDone::lost(job.id(), "a worker panicked".into());
+                let done = jobs.iter().map(lost).collect();
+                engine.finish_masks(plan, done)
+            },
+            "a worker panicked",
+        ),
+        (
+            // Too late: the masks were handed out without it.
+            |engine, plan| {
+                let jobs = engine.take_mask_jobs(plan);
+                let masks = engine.finish_masks(plan, vec![]);
+                let done = jobs.into_iter().map(MaskJob::run).collect();
+                drop(engine.finish_masks(plan, done));
+                drop(engine.take_mask_jobs(plan));
+                masks
+            },
+            "were not filled before",
+        ),
+        (
+            |engine, plan| {
+                drop(engine.take_mask_jobs(plan));
+                lockstep_step::MaskSet {
+                    rows: vec![None; plan.num_mask_rows as usize],
+                }
+            },
+            "were not filled before",
+        ),
+    ];
+    for (mistake, words) in mistakes {
+        for num_good_steps in 0..3 {
+            let (mut engine, mut backend) = constrained_and_free();
+            for _ in 0..num_good_steps {
+                run_step(&mut engine, &mut backend, Time(0)).expect("no invariant breaks");
+            }
+            let plan = engine.plan(Time(0)).expect("there is work");
+            let forward = backend.forward(&plan).expect("the plan is right");
+            let masks = mistake(&mut engine, &plan);
+            let output = backend.sample(forward, &masks).expect("it draws");
+            engine.commit(Time(0), output).expect("no invariant breaks");
+            engine.check_invariants().expect("after a commit");
+            let events = run_to_end(&mut engine, &mut backend).expect("no invariant breaks");
+            let Finish::Error(RequestError::Matcher(message)) = finish(&events, SeqId(0)) else {
+                panic!("{words}: it lost its matcher");
+            };
+            assert!(message.contains(words), "{message}");
+            assert_eq!(finish(&events, SeqId(1)), Finish::Length);
+        }
+    }
+}
+
+#[test]
+fn masks_filled_twice_are_the_same_masks() {
+    let (mut engine, mut backend) = constrained_and_free();
+    while let Some(plan) = engine.plan(Time(0)) {
+        let masks = engine.fill_masks(&plan);
+        assert_eq!(engine.fill_masks(&plan), masks);
+        assert_eq!(masks.rows.len(), plan.num_mask_rows as usize);
+        let forward = backend.forward(&plan).expect("the plan is right");
+        let output = backend.sample(forward, &masks).expect("it draws");
+        engine.commit(Time(0), output).expect("no invariant breaks");
+    }
+    assert!(engine.stats().totals.num_drafts_accepted > 3);
+}
+
+#[test]
+fn a_matcher_comes_home_to_a_step_that_is_over_or_a_sequence_that_is_gone() {
+    // The step failed meanwhile, with everybody in it.
+    let (mut engine, mut backend) = constrained_and_free();
+    let plan = engine.plan(Time(0)).expect("there is work");
+    let jobs = engine.take_mask_jobs(&plan);
+    engine.fail_step(Time(0), plan.step, "no power".into());
+    let done = jobs.into_iter().map(MaskJob::run).collect();
+    let masks = engine.finish_masks(&plan, done);
+    assert!(masks.rows.iter().all(Option::is_none));
+    assert!(!engine.has_work());
+    // An old plan has no jobs, whoever asks.
+    engine.submit(Time(0), request(9, 3)).expect("it fits");
+    assert!(engine.take_mask_jobs(&plan).is_empty());
+    run_to_end(&mut engine, &mut backend).expect("no invariant breaks");
+    // The sequence was aborted meanwhile.
+    let (mut engine, mut backend) = constrained_and_free();
+    let plan = engine.plan(Time(0)).expect("there is work");
+    let forward = backend.forward(&plan).expect("the plan is right");
+    let jobs = engine.take_mask_jobs(&plan);
+    assert_eq!(jobs.len(), 1, "the free one has none");
+    assert!(engine.abort(SeqId(0)));
+    let done = jobs.into_iter().map(MaskJob::run).collect();
+    let masks = engine.finish_masks(&plan, done);
+    let output = backend.sample(forward, &masks).expect("it draws");
+    engine.commit(Time(0), output).expect("no invariant breaks");
+    let events = run_to_end(&mut engine, &mut backend).expect("no invariant breaks");
+    assert_eq!(finish(&events, SeqId(0)), Finish::Aborted);
+    assert_eq!(finish(&events, SeqId(1)), Finish::Length);
+}
+
+/// Takes a token in a window, but refuses the same token there now and then.
+struct Fickle {
+    inner: Thirds,
+    num_refusals: u32,
+}
+
+impl Matcher for Fickle {
+    fn fill(&mut self, mask: &mut Bitmask) -> Result<(), MatcherError> {
+        self.inner.fill(mask)
+    }
+
+    fn consume(&mut self, token: TokenId) -> Result<(), MatcherError> {
+        if self.num_refusals > 0 {
+            self.num_refusals -= 1;
+            return Err(MatcherError::Broken("not now".into()));
+        }
+        self.inner.consume(token)
+    }
+
+    fn rollback(&mut self, num_tokens: u32) {
+        self.inner.rollback(num_tokens);
+    }
+
+    fn depth(&self) -> u32 {
+        self.inner.depth()
+    }
+
+    fn can_finish(&self) -> bool {
+        self.inner.can_finish()
+    }
+}
+
+#[test]
+fn a_draw_without_its_mask_never_counts() {
+    // The window ends early, though the draft is drawn and taken at the commit. What was drawn after it
+    // had no mask.
+    let run = |num_refusals, drafts: &[TokenId]| {
+        let (mut engine, mut backend) = (engine(config(), limits()), model(limits()));
+        let mut constrained = request(9, 12);
+        constrained.matcher = Some(Box::new(Fickle {
+            inner: Thirds::default(),
+            num_refusals,
+        }));
+        constrained.end_tokens = vec![END];
+        let seq = engine.submit(Time(0), constrained).expect("it fits");
+        let (output, depth_max) = (drafts.to_vec(), 4);
+        engine.set_drafter(seq, Drafter::Replay { output, depth_max });
+        let events = run_to_end(&mut engine, &mut backend).expect("no invariant breaks");
+        (tokens(&events, seq), engine.stats().totals)
+    };
+    let (truth, plain) = run(0, &[]);
+    assert_eq!((plain.num_mask_rows_left_out, plain.num_drafts), (0, 0));
+    let (tokens, totals) = run(1, &truth);
+    assert_eq!(tokens, truth);
+    assert!(totals.num_mask_rows_left_out >= 4, "{totals:?}");
+}
+
 #[test]
 fn a_reasoning_budget_closes_reasoning_and_content_follows() {
     let (mut engine, mut backend) = (engine(config(), limits()), model(limits()));

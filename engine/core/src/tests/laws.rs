@@ -1,6 +1,7 @@
 //! The law: what a request gets is what it gets alone, whatever happens around it. Random requests,
 //! limits, drafts and interleavings, compared with `==` to a fresh, single, plain run.
 
+use super::automaton::{Automaton, Hint};
 use super::*;
 use core::cell::Cell;
 use lockstep_step::{Backend, RowId};
@@ -17,13 +18,29 @@ struct Spec {
     is_greedy: bool,
     has_penalties: bool,
     has_end: bool,
-    is_matched: bool,
+    constraint: Grammar,
     reasons: bool,
     budget: Option<u32>,
     stops: Vec<String>,
     top_logprobs: Option<u32>,
-    /// Drafts per step, and one wrong draft in so many.
-    drafts: (u32, usize),
+    proposer: Proposer,
+}
+
+/// What constrains a request.
+#[derive(Clone, Debug)]
+enum Grammar {
+    Free,
+    Thirds,
+    Automaton(Automaton),
+}
+
+/// Who proposes drafts for a request.
+#[derive(Clone, Debug)]
+enum Proposer {
+    /// Whoever the engine chose.
+    Own,
+    /// A recording with so many drafts per step, one in so many of them wrong.
+    Recording(u32, usize),
 }
 
 impl Spec {
@@ -41,9 +58,14 @@ impl Spec {
         if self.has_end {
             request.end_tokens = vec![END];
         }
-        if self.is_matched {
-            request.matcher = Some(Box::new(Thirds::default()));
-        }
+        request.matcher = match &self.constraint {
+            Grammar::Free => None,
+            Grammar::Thirds => Some(Box::new(Thirds::default())),
+            Grammar::Automaton(automaton) => Some(Box::new(Automaton {
+                ends: self.has_end,
+                ..automaton.clone()
+            })),
+        };
         request.tags.reasoning = self.reasons;
         request.tags.starts_in_reasoning = self.reasons;
         request.reasoning = self.budget.map(|max_tokens| ReasoningBudget {
@@ -73,6 +95,40 @@ struct Case {
     limits: BackendLimits,
 }
 
+/// A grammar with long forced stretches: most states leave one way on.
+fn automaton() -> impl Strategy<Value = Automaton> {
+    let token = prop_oneof![1 => Just(THINK_CLOSE.0), 1 => Just(END.0), 12 => 4u32..POISON.0];
+    let edges = |num: std::ops::Range<usize>| {
+        prop::collection::btree_map(token.clone(), 0usize..8, num)
+            .prop_map(|edges| Vec::from_iter(edges.into_iter().map(|(t, next)| (TokenId(t), next))))
+    };
+    let state = (
+        prop_oneof![12 => edges(1..2), 4 => edges(2..6), 1 => edges(0..1)],
+        prop::bool::weighted(0.15),
+    );
+    let hint = prop_oneof![3 => Just(Hint::Honest), 1 => Just(Hint::Wrong), 1 => Just(Hint::Wild)];
+    (
+        prop::collection::vec(state, 8),
+        hint,
+        prop::option::weighted(0.2, 1usize..8),
+    )
+        .prop_map(|(states, hint, broken_at)| {
+            let (edges, accepts): (Vec<Vec<(TokenId, usize)>>, Vec<bool>) =
+                states.into_iter().unzip();
+            Automaton {
+                edges: edges
+                    .into_iter()
+                    .map(|edges| edges.into_iter().filter(|edge| edge.0 != END).collect())
+                    .collect(),
+                accepts,
+                end: END,
+                hint,
+                broken_at,
+                ..Automaton::default()
+            }
+        })
+}
+
 fn spec() -> impl Strategy<Value = Spec> {
     let length = prop_oneof![2 => 1usize..20, 3 => 20usize..70, 2 => 70usize..126];
     let prompt = length.prop_flat_map(|len| prop::collection::vec(1..POISON.0, len));
@@ -80,27 +136,34 @@ fn spec() -> impl Strategy<Value = Spec> {
         (prompt, 1u32..200, any::<u64>()),
         (any::<bool>(), any::<bool>(), prop::bool::weighted(0.3)),
         (
-            prop::bool::weighted(0.3),
+            prop_oneof![
+                2 => Just(Grammar::Free),
+                1 => Just(Grammar::Thirds),
+                3 => automaton().prop_map(Grammar::Automaton),
+            ],
             any::<bool>(),
             prop::option::of(0u32..12),
         ),
         prop::collection::vec("[ab]{3,5}", 0..2),
         prop::option::weighted(0.3, 0u32..4),
-        (0u32..5, 1usize..6),
+        prop_oneof![
+            1 => Just(Proposer::Own),
+            1 => (0u32..5, 1usize..6).prop_map(|(depth, wrong)| Proposer::Recording(depth, wrong)),
+        ],
     )
-        .prop_map(|(what, how, more, stops, top_logprobs, drafts)| Spec {
+        .prop_map(|(what, how, more, stops, top_logprobs, proposer)| Spec {
             prompt: what.0,
             max_tokens: what.1,
             seed: what.2,
             is_greedy: how.0,
             has_penalties: how.1,
             has_end: how.2,
-            is_matched: more.0,
+            constraint: more.0,
             reasons: more.1,
             budget: more.2,
             stops,
             top_logprobs,
-            drafts,
+            proposer,
         })
 }
 
@@ -115,6 +178,7 @@ fn case() -> impl Strategy<Value = Case> {
         1u32..7,
         prop_oneof![1u32..8, 8u32..100, 100u32..400],
         prop_oneof![1u32..8, 8u32..100],
+        0u32..10,
     );
     let pools = (2u32..5, prop_oneof![Just(0u32), 2u32..9]);
     (
@@ -130,6 +194,7 @@ fn case() -> impl Strategy<Value = Case> {
                 max_num_seqs: sizes.0,
                 max_num_batched_tokens: sizes.1,
                 chunk_tokens_max: sizes.2,
+                forced_drafts: sizes.3,
                 ..config()
             },
             limits: BackendLimits {
@@ -141,22 +206,27 @@ fn case() -> impl Strategy<Value = Case> {
         })
 }
 
-/// A fresh engine and model with plenty of everything, and this request alone.
+/// A fresh engine and model with plenty of everything, no drafts, and this request alone.
 fn alone(spec: &Spec, limits: BackendLimits) -> Vec<Event> {
     let limits = BackendLimits {
         num_blocks: 8,
         num_rows: limits.num_rows.min(1) * 8,
         ..limits
     };
-    let mut engine = engine(config(), limits);
+    let config = EngineConfig {
+        forced_drafts: 0,
+        ..config()
+    };
+    let mut engine = engine(config, limits);
     let seq = engine.submit(Time(0), spec.request());
     assert_eq!(seq, Ok(SeqId(0)));
-    run_to_end(&mut engine, &mut model(limits)).expect("no invariant breaks")
+    let events = run_to_end(&mut engine, &mut model(limits)).expect("no invariant breaks");
+    assert_eq!(engine.stats().totals.num_drafts, 0);
+    events
 }
 
-/// What the drafter will propose: the true output, with a wrong token here and there.
-fn drafter(spec: &Spec, truth: &[TokenId]) -> Drafter {
-    let (depth_max, wrong_every) = spec.drafts;
+/// What a recording will propose: the true output, with a wrong token here and there.
+fn recording(truth: &[TokenId], depth_max: u32, wrong_every: usize) -> Drafter {
     let spoil = |(idx, token): (usize, &TokenId)| {
         if idx % wrong_every == wrong_every - 1 {
             TokenId((token.0 + 1) % VOCAB_SIZE)
@@ -176,6 +246,10 @@ struct Coverage {
     preemptions: Cell<u64>,
     accepted: Cell<u64>,
     rejected: Cell<u64>,
+    forced: Cell<u64>,
+    forced_accepted: Cell<u64>,
+    rows_left_out: Cell<u64>,
+    rolled_back: Cell<u64>,
     aborted_in_step: Cell<u64>,
     compared: Cell<u64>,
     errors: Cell<u64>,
@@ -185,7 +259,8 @@ fn add(cell: &Cell<u64>, amount: u64) {
     cell.set(cell.get() + amount);
 }
 
-/// Runs a step; aborts a sequence while it runs.
+/// Runs a step; aborts a sequence while it runs. Masks are filled in one go or as jobs that end in the
+/// wrong order, and the abort comes before, between or after.
 fn step(engine: &mut Engine, backend: &mut impl Backend, abort: Option<SeqId>) -> bool {
     let Some(plan) = engine.plan(Time(0)) else {
         assert_eq!(engine.fault(), None);
@@ -193,10 +268,23 @@ fn step(engine: &mut Engine, backend: &mut impl Backend, abort: Option<SeqId>) -
     };
     engine.check_invariants().expect("while a step runs");
     let forward = backend.forward(&plan).expect("the plan is right");
-    if let Some(seq) = abort {
-        engine.abort(seq);
-    }
-    let masks = engine.fill_masks(&plan);
+    let abort_at = |engine: &mut Engine, moment: u64| {
+        if let Some(seq) = abort.filter(|_| plan.step.0 % 3 == moment) {
+            engine.abort(seq);
+        }
+    };
+    abort_at(engine, 0);
+    let masks = if plan.step.0 % 5 == 0 {
+        abort_at(engine, 1);
+        engine.fill_masks(&plan)
+    } else {
+        let jobs = engine.take_mask_jobs(&plan);
+        abort_at(engine, 1);
+        let done = jobs.into_iter().rev().map(MaskJob::run).collect();
+        engine.finish_masks(&plan, done)
+    };
+    abort_at(engine, 2);
+    engine.check_invariants().expect("while a step runs");
     let output = backend
         .sample(forward, &masks)
         .expect("the masks are right");
@@ -220,7 +308,10 @@ fn run_case(case: &Case, coverage: &Coverage) {
             return false;
         };
         let seq = engine.submit(Time(0), spec.request()).expect("it fits");
-        engine.set_drafter(seq, drafter(spec, &tokens(truth, SeqId(0))));
+        if let Proposer::Recording(depth_max, wrong_every) = spec.proposer {
+            let recording = recording(&tokens(truth, SeqId(0)), depth_max, wrong_every);
+            engine.set_drafter(seq, recording);
+        }
         true
     };
     for action in &case.actions {
@@ -258,6 +349,11 @@ fn run_case(case: &Case, coverage: &Coverage) {
     add(&coverage.accepted, stats.totals.num_drafts_accepted);
     let num_rejected = stats.totals.num_drafts - stats.totals.num_drafts_accepted;
     add(&coverage.rejected, num_rejected);
+    let totals = stats.totals;
+    add(&coverage.forced, totals.num_forced_drafts);
+    add(&coverage.forced_accepted, totals.num_forced_drafts_accepted);
+    add(&coverage.rows_left_out, totals.num_mask_rows_left_out);
+    add(&coverage.rolled_back, totals.num_rolled_back);
     for (idx, truth) in truths.iter().enumerate() {
         let seq = SeqId(idx as u64);
         check_stream(&events, seq);
@@ -321,6 +417,10 @@ fn every_request_gets_what_it_gets_alone() {
         ("aborts in a step", &coverage.aborted_in_step, 5),
         ("whole outputs", &coverage.compared, 200),
         ("errors", &coverage.errors, 5),
+        ("forced drafts", &coverage.forced, 1000),
+        ("accepted forced drafts", &coverage.forced_accepted, 1000),
+        ("mask rows left out", &coverage.rows_left_out, 1000),
+        ("tokens rolled back", &coverage.rolled_back, 1000),
     ] {
         let seen = seen.get();
         std::println!("{name}: {seen}");
@@ -395,4 +495,50 @@ fn a_stale_row_is_noticed() {
     };
     assert_eq!(run(false), visible(&truth, SeqId(0)));
     assert_ne!(run(true), visible(&truth, SeqId(0)));
+}
+
+#[test]
+fn forced_drafts_change_nothing_but_speed() {
+    // A sentence of ten tokens, over and over, with a choice at its end.
+    let mut edges: Vec<Vec<(TokenId, usize)>> = (0..9)
+        .map(|idx| vec![(TokenId(20 + idx), idx as usize + 1)])
+        .collect();
+    edges.push((10..18).map(|token| (TokenId(token), 0)).collect());
+    let sentence = |hint| Automaton {
+        edges: edges.clone(),
+        accepts: vec![false; 10],
+        end: END,
+        hint,
+        ..Automaton::default()
+    };
+    let run = |hint, forced_drafts| {
+        let config = EngineConfig {
+            forced_drafts,
+            ..config()
+        };
+        let (mut engine, mut model) = (engine(config, limits()), model(limits()));
+        let mut constrained = request(9, 100);
+        constrained.matcher = Some(Box::new(sentence(hint)));
+        constrained.sampling.temperature = 1.0;
+        constrained.sampling.top_logprobs = Some(2);
+        let seq = engine.submit(Time(0), constrained).expect("it fits");
+        let events = run_to_end(&mut engine, &mut model).expect("no invariant breaks");
+        (visible(&events, seq), engine.stats().totals)
+    };
+    let (plain, totals) = run(Hint::Honest, 0);
+    assert_eq!((totals.num_steps, totals.num_forced_drafts), (100, 0));
+    for (hint, forced_drafts, num_steps) in [
+        (Hint::Honest, 1, 50),
+        (Hint::Honest, 8, 20),
+        // The whole sentence, and the choice as the bonus.
+        (Hint::Honest, 16, 10),
+        (Hint::Wrong, 16, 100),
+        (Hint::Wild, 16, 10),
+    ] {
+        let (got, totals) = run(hint, forced_drafts);
+        assert_eq!(got, plain, "{hint:?}, {forced_drafts}");
+        assert_eq!(totals.num_steps, num_steps, "{hint:?}, {forced_drafts}");
+        assert_eq!(totals.num_forced_drafts, totals.num_drafts);
+        assert_eq!(totals.num_forced_drafts_accepted, 100 - num_steps);
+    }
 }
