@@ -62,6 +62,38 @@ impl Bitmask {
         &self.words
     }
 
+    /// Becomes a copy of another mask.
+    pub fn copy_from(&mut self, other: &Bitmask) {
+        self.vocab_size = other.vocab_size;
+        self.words.clone_from(&other.words);
+    }
+
+    /// Takes over these words, of which there must be one per 32 tokens. Bits past the vocabulary are
+    /// cleared.
+    ///
+    /// # Panics
+    /// If the number of words is wrong.
+    pub fn assign(&mut self, words: &[u32]) {
+        self.words.copy_from_slice(words);
+        self.clear_tail();
+    }
+
+    /// Forbids everything.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
+    /// Forbids what the other mask, of the same width, forbids.
+    ///
+    /// # Panics
+    /// If its width is another.
+    pub fn intersect(&mut self, other: &Bitmask) {
+        assert_eq!(self.vocab_size, other.vocab_size, "masks of one width");
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word &= other;
+        }
+    }
+
     /// Allows a token. Tokens outside the vocabulary stay forbidden.
     pub fn allow(&mut self, token: TokenId) {
         if token.0 < self.vocab_size {
@@ -126,6 +158,22 @@ mod tests {
             mask.forbid(TokenId(0));
             assert_eq!(mask.num_allowed(), vocab_size - 1);
         }
+    }
+
+    #[test]
+    fn masks_are_copied_cleared_and_intersected() {
+        let mut mask = Bitmask::all(40);
+        let mut other = Bitmask::none(40);
+        other.allow(TokenId(33));
+        other.allow(TokenId(3));
+        mask.intersect(&other);
+        assert_eq!(mask, other);
+        mask.clear();
+        assert_eq!(mask, Bitmask::none(40));
+        mask.assign(&[!0, !0]);
+        assert_eq!(mask, Bitmask::all(40));
+        mask.copy_from(&other);
+        assert_eq!(mask, other);
     }
 
     #[test]

@@ -1,0 +1,57 @@
+//! A call of GLM: the name, then each argument between tags that are tokens of their own. Both layouts of
+//! its templates are in the grammar: with a line feed between tags, and without.
+
+use super::{DeclaredTool, Envelope, checked_name};
+use crate::lark::{Lark, literal, token};
+use crate::{SchemaError, ValueForm};
+
+/// Tags that are tokens: of a key, and of a value.
+pub(super) const TAGS: [&str; 4] = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
+
+/// The expression that the schema reader gives for a string without any bound.
+const ANY_TEXT: &str = "/(?s:.*)/";
+
+/// The first ends a value, the second would be read as the start of the next argument.
+pub(super) const RESERVED: [&str; 2] = ["</arg_value>", "<arg_key>"];
+
+pub(super) fn call(
+    envelope: &Envelope,
+    tool_idx: usize,
+    tool: &DeclaredTool,
+    lark: &mut Lark,
+) -> Result<String, SchemaError> {
+    let name = checked_name(&tool.name, "name", &['<', '>'])?;
+    let mut body = format!("{} \"\\n\"?", literal(name));
+    for (idx, parameter) in tool.parameters.parameters.iter().enumerate() {
+        let key = checked_name(&parameter.name, "properties", &['<'])?;
+        let mut forms = Vec::new();
+        for form in &parameter.forms {
+            forms.push(match form {
+                ValueForm::Json(document) => lark.json(document),
+                ValueForm::Raw(raw) => {
+                    // Most strings may be anything: for those the boundary's own look-alike masks do, and the
+                    // regex stays one that every text matches.
+                    let reserved: &[&str] = match raw.expression == ANY_TEXT {
+                        true => &[],
+                        false => &RESERVED,
+                    };
+                    lark.raw(raw, reserved, "")
+                }
+            });
+        }
+        let rule = format!("argument_{tool_idx}_{idx}");
+        let [key_open, key_close, value_open, value_close] =
+            [0, 1, 2, 3].map(|tag| token(envelope.inner[tag]));
+        let text = format!(
+            "{key_open} {} {key_close} \"\\n\"? {value_open} ({}) {value_close} \"\\n\"?",
+            literal(key),
+            forms.join(" | "),
+        );
+        lark.rule(&rule, &text);
+        body.push_str(&format!(
+            " {rule}{}",
+            if parameter.required { "" } else { "?" }
+        ));
+    }
+    Ok(format!("{body} {}", token(envelope.close)))
+}

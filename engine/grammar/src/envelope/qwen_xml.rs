@@ -1,0 +1,48 @@
+//! A call of Qwen's XML-like format, in the layout of its template. Only the outer tags are tokens; those
+//! of functions and parameters are text.
+
+use super::{DeclaredTool, Envelope, checked_name};
+use crate::lark::{Lark, literal, token};
+use crate::{SchemaError, ValueForm};
+
+/// Ends a value. The grammar itself writes it after a line feed, and JSON never has one before it.
+pub(super) const RESERVED: [&str; 1] = ["</parameter>"];
+
+/// What a raw string may not contain: the end of the value, and what would be read as the next one.
+const RESERVED_IN_TEXT: [&str; 2] = ["</parameter>", "<parameter="];
+
+const VALUE_END: &str = "\n</parameter>\n";
+
+pub(super) fn call(
+    envelope: &Envelope,
+    tool_idx: usize,
+    tool: &DeclaredTool,
+    lark: &mut Lark,
+) -> Result<String, SchemaError> {
+    let name = checked_name(&tool.name, "name", &['<', '>'])?;
+    let mut body = literal(&format!("\n<function={name}>\n"));
+    for (idx, parameter) in tool.parameters.parameters.iter().enumerate() {
+        let key = checked_name(&parameter.name, "properties", &['<', '>'])?;
+        let mut forms = Vec::new();
+        for form in &parameter.forms {
+            forms.push(match form {
+                ValueForm::Json(document) => {
+                    format!("{} {}", lark.json(document), literal(VALUE_END))
+                }
+                ValueForm::Raw(raw) => lark.raw(raw, &RESERVED_IN_TEXT, VALUE_END),
+            });
+        }
+        let rule = format!("argument_{tool_idx}_{idx}");
+        let open = literal(&format!("<parameter={key}>\n"));
+        lark.rule(&rule, &format!("{open} ({})", forms.join(" | ")));
+        body.push_str(&format!(
+            " {rule}{}",
+            if parameter.required { "" } else { "?" }
+        ));
+    }
+    Ok(format!(
+        "{body} {} {}",
+        literal("</function>\n"),
+        token(envelope.close)
+    ))
+}
