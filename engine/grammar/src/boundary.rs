@@ -172,7 +172,7 @@ impl Boundary {
     /// Whether a call may be opened here.
     fn may_open(&self, num_calls: u32, in_fence: bool) -> bool {
         let calls = self.program.calls.as_ref();
-        calls.is_some_and(|calls| !in_fence && !(calls.at_most_one && num_calls > 0))
+        !in_fence && calls.is_some() && !self.is_over(num_calls)
     }
 
     /// Whether nothing may follow but the end.
@@ -332,29 +332,11 @@ impl Boundary {
                     _ => rejected(),
                 }
             }
-            Place::Free { num_calls, .. } if self.is_over(num_calls) => rejected(),
             Place::Free {
                 partial,
-                mut fence,
+                fence,
                 num_calls,
-            } => {
-                if self.opens_call(token, num_calls, fence.is_open()) {
-                    return self.begin_call(Some(fence), num_calls);
-                }
-                let is_opener = Some(token) == program.opener;
-                match program.in_answer.step(partial, text, token) {
-                    Some(partial) if !is_opener => {
-                        fence.push(&String::from_utf8_lossy(text));
-                        let place = Place::Free {
-                            partial,
-                            fence,
-                            num_calls,
-                        };
-                        Ok((place, Effect::None))
-                    }
-                    _ => rejected(),
-                }
-            }
+            } => self.step_free(token, partial, fence, num_calls),
             Place::Between {
                 num_calls,
                 layout_left,
@@ -370,6 +352,33 @@ impl Boundary {
                 fence,
                 num_calls,
             } => self.step_call(token, partial, fence, num_calls),
+        }
+    }
+
+    fn step_free(
+        &mut self,
+        token: TokenId,
+        partial: Partial,
+        mut fence: Fence,
+        num_calls: u32,
+    ) -> Result<(Place, Effect), MatcherError> {
+        let program = self.program.clone();
+        if self.opens_call(token, num_calls, fence.is_open()) {
+            return self.begin_call(Some(fence), num_calls);
+        }
+        let text = program.vocabulary.text(token);
+        let fits = Some(token) != program.opener && !self.is_over(num_calls);
+        match program.in_answer.step(partial, text, token) {
+            Some(partial) if fits => {
+                fence.push(&String::from_utf8_lossy(text));
+                let place = Place::Free {
+                    partial,
+                    fence,
+                    num_calls,
+                };
+                Ok((place, Effect::None))
+            }
+            _ => Err(MatcherError::Rejected(token)),
         }
     }
 

@@ -45,7 +45,8 @@ impl Envelope {
         let token = |tag: &str| {
             vocabulary.tag(tag).ok_or_else(|| {
                 let message = format!(
-                    "the model's vocabulary has no token `{tag}`, which calls of format {format} need to be held to a grammar"
+                    "the model's vocabulary has no token `{tag}`, \
+                     which calls of format {format} need under a grammar"
                 );
                 ConstraintError::new(Subject::Model, "unsupported_model", message)
             })
@@ -73,7 +74,8 @@ impl Envelope {
             | TagFormat::MinimaxM2
             | TagFormat::Harmony => {
                 let message = format!(
-                    "calls of format {format} can't be held to a grammar, expected a model that writes glm, qwen_xml or hermes_json"
+                    "calls of format {format} can't be held to a grammar, \
+                     expected a model that writes glm, qwen_xml or hermes_json"
                 );
                 Err(ConstraintError::new(
                     Subject::Model,
