@@ -4,6 +4,7 @@
 //! reader: one that is too slow is cut off.
 
 use crate::generation::{Cut, Generation, Reader, Update};
+use crate::mask_workers::MaskWorkers;
 use crate::metrics::{Metrics, SeqTimes};
 use crate::net::{mpsc, oneshot, yield_now};
 use crate::time::{Clock, sleep};
@@ -101,6 +102,7 @@ pub(crate) struct Driver<B: Backend> {
     pub(crate) step_pause: Option<Duration>,
     pub(crate) status: Arc<Status>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) masks: MaskWorkers,
 }
 
 /// What the loop remembers between inputs.
@@ -158,12 +160,21 @@ impl<B: Backend> Driver<B> {
     }
 
     /// Runs one step. An error is a broken invariant of the engine.
-    fn step(&mut self, plan: &StepPlan) -> Result<(), String> {
+    pub(crate) fn step(&mut self, plan: &StepPlan) -> Result<(), String> {
         self.metrics.step(plan.num_query_tokens());
-        let output = self.backend.forward(plan).and_then(|forward| {
-            let masks = self.engine.fill_masks(plan);
-            self.backend.sample(forward, &masks)
+        let jobs = self.engine.take_mask_jobs(plan);
+        let pending = (!jobs.is_empty()).then(|| self.masks.start(jobs));
+        let forward = self.backend.forward(plan);
+        // Whatever became of the forward pass, the matchers come back.
+        let done = pending.map_or(Vec::new(), |pending| {
+            let start = self.clock.now();
+            let filled = pending.collect();
+            let wait_us = self.clock.now().since(start);
+            self.metrics.masks(filled.busy_us, wait_us);
+            filled.done
         });
+        let masks = self.engine.finish_masks(plan, done);
+        let output = forward.and_then(|forward| self.backend.sample(forward, &masks));
         match output {
             Ok(output) => self
                 .engine

@@ -12,6 +12,7 @@ mod driver;
 mod generation;
 mod http;
 mod job;
+mod mask_workers;
 mod metrics;
 mod model;
 mod net;

@@ -104,6 +104,7 @@ impl Metrics {
             "vllm:num_requests_waiting",
             "vllm:kv_cache_usage_perc",
             "vllm:gpu_cache_usage_perc",
+            "lockstep_grammar_cache_entries",
         ] {
             metrics.set(family, "", 0.0);
         }
@@ -136,13 +137,15 @@ impl Metrics {
         }
     }
 
-    fn set(&self, family: &'static str, labels: &str, value: f64) {
+    /// Sets a gauge, or a counter whose total is kept elsewhere.
+    pub(crate) fn set(&self, family: &'static str, labels: &str, value: f64) {
         let mut values = self.values();
         let numbers = values.numbers.entry(family).or_default();
         numbers.insert(labels.to_string(), value);
     }
 
-    fn observe(&self, family: &'static str, value: f64) {
+    /// Adds to a histogram.
+    pub(crate) fn observe(&self, family: &'static str, value: f64) {
         if let Some(histogram) = self.values().histograms.get_mut(family) {
             histogram.observe(value);
         }
@@ -156,6 +159,12 @@ impl Metrics {
     /// A step starts.
     pub(crate) fn step(&self, num_query_tokens: usize) {
         self.observe("vllm:iteration_tokens_total", num_query_tokens as f64);
+    }
+
+    /// The masks of a step were filled, with so much work and, after the forward pass, so much waiting.
+    pub(crate) fn masks(&self, busy_us: u64, wait_us: u64) {
+        self.observe("lockstep_mask_fill_seconds", busy_us as f64 / 1e6);
+        self.observe("lockstep_mask_wait_seconds", wait_us as f64 / 1e6);
     }
 
     /// A sequence ended, by one of stop, length, abort and error.
@@ -172,6 +181,25 @@ impl Metrics {
         self.set("vllm:num_requests_waiting", "", stats.num_waiting as f64);
         self.set("vllm:kv_cache_usage_perc", "", usage);
         self.set("vllm:gpu_cache_usage_perc", "", usage);
+        let totals = &stats.totals;
+        for (family, total) in [
+            ("lockstep_mask_rows_total", totals.num_mask_rows),
+            (
+                "lockstep_mask_rows_left_out_total",
+                totals.num_mask_rows_left_out,
+            ),
+            (
+                "lockstep_matcher_rollback_tokens_total",
+                totals.num_rolled_back,
+            ),
+            ("lockstep_forced_drafts_total", totals.num_forced_drafts),
+            (
+                "lockstep_forced_drafts_accepted_total",
+                totals.num_forced_drafts_accepted,
+            ),
+        ] {
+            self.set(family, "", total as f64);
+        }
     }
 
     /// Something happened to a sequence.

@@ -4,6 +4,7 @@
 
 use crate::driver::{Driver, Input, Status};
 use crate::http::router;
+use crate::mask_workers::MaskWorkers;
 use crate::metrics::Metrics;
 use crate::model::{ChatModel, ModelContract, SamplingRanges};
 use crate::net::{mpsc, oneshot, watch};
@@ -86,6 +87,9 @@ pub struct ServerConfig {
     pub retry_after_s: u32,
     /// A stream that has nothing to say sends a comment this often.
     pub keep_alive: Duration,
+    /// Threads that fill the masks of constrained sequences while the forward pass runs; 0 fills them
+    /// after it. They change speed and never an answer.
+    pub mask_threads: usize,
     /// A pause after each step, which stands for a model's time in simulations and tests.
     pub step_pause: Option<Duration>,
 }
@@ -103,6 +107,7 @@ impl ServerConfig {
             default_max_tokens: None,
             retry_after_s: 1,
             keep_alive: Duration::from_secs(15),
+            mask_threads: 2,
             step_pause: None,
         }
     }
@@ -164,15 +169,17 @@ impl Server {
         let status = Arc::new(Status::default());
         let name = config.model_names.first().cloned().unwrap_or_default();
         let metrics = Arc::new(Metrics::new(&name, &limits));
+        let clock = Clock::start();
         let driver = Driver {
             engine,
             backend,
             inputs: input_receiver,
             input_sender: inputs.downgrade(),
-            clock: Clock::start(),
+            clock,
             step_pause: config.step_pause,
             status: status.clone(),
             metrics: metrics.clone(),
+            masks: MaskWorkers::new(config.mask_threads, clock)?,
         };
         crate::net::spawn_engine(driver.run())?;
         let (closed, _) = watch::channel(false);

@@ -26,6 +26,13 @@ const LATENCY: &[f64] = &[
 const ITERATION: &[f64] = &[
     1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
 ];
+const MASKS: &[f64] = &[
+    0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+    0.5, 1.0,
+];
+const COMPILE: &[f64] = &[
+    0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+];
 const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 
 /// Every family: name, kind, help. In the order of the page.
@@ -219,5 +226,60 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         "lockstep_clamped_parameters_total",
         Kind::Counter,
         "Sampling parameters moved into the package's range.",
+    ),
+    (
+        "lockstep_mask_fill_seconds",
+        Kind::Histogram(MASKS),
+        "Time spent on the masks of a step, all threads together.",
+    ),
+    (
+        "lockstep_mask_wait_seconds",
+        Kind::Histogram(MASKS),
+        "From the end of a forward pass until its masks are filled.",
+    ),
+    (
+        "lockstep_mask_rows_total",
+        Kind::Counter,
+        "Positions for which a grammar said what is allowed.",
+    ),
+    (
+        "lockstep_mask_rows_left_out_total",
+        Kind::Counter,
+        "Positions left out after a draft that the grammar forbids.",
+    ),
+    (
+        "lockstep_matcher_rollback_tokens_total",
+        Kind::Counter,
+        "Drafts that a grammar walked over and took back.",
+    ),
+    (
+        "lockstep_forced_drafts_total",
+        Kind::Counter,
+        "Drafts proposed where a grammar leaves no choice.",
+    ),
+    (
+        "lockstep_forced_drafts_accepted_total",
+        Kind::Counter,
+        "Of these, drafts accepted.",
+    ),
+    (
+        "lockstep_grammar_compile_seconds",
+        Kind::Histogram(COMPILE),
+        "Time to compile a grammar.",
+    ),
+    (
+        "lockstep_grammar_cache_hits_total",
+        Kind::Counter,
+        "Grammars found in the cache of compiled ones.",
+    ),
+    (
+        "lockstep_grammar_cache_misses_total",
+        Kind::Counter,
+        "Grammars that had to be compiled.",
+    ),
+    (
+        "lockstep_grammar_cache_entries",
+        Kind::Gauge,
+        "Compiled grammars in the cache.",
     ),
 ];
