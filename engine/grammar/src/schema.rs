@@ -1,8 +1,20 @@
 //! What of a JSON schema can be enforced while tokens are drawn. It must never let a keyword pass that is not
 //! enforced: what it can't hold it refuses, by the place and the name of the keyword.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fmt;
+
+mod formats;
+mod node;
+mod number;
+mod pattern;
+mod raw;
+mod reader;
+mod solve;
+mod write;
+
+use solve::{Alternative, Object, Solution, Undeclared};
+use write::Writer;
 
 /// A schema that can't be enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +78,9 @@ pub enum Strictness {
 /// The parameters of one tool, ready to be written into a grammar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolParameters {
-    /// In the order of the schema. A grammar writes them in this order, each at most once.
-    pub parameters: Vec<Parameter>,
+    /// In the order of the schema. A grammar writes them in this order, each at most once. An error where the
+    /// arguments object has several forms, which formats without a JSON document can't tell apart.
+    pub parameters: Result<Vec<Parameter>, SchemaError>,
     /// The whole arguments object, for formats that write JSON: a schema that `llguidance` holds in full.
     pub document: Value,
 }
@@ -112,32 +125,136 @@ impl ToolParameters {
         strictness: Strictness,
         limits: &SchemaLimits,
     ) -> Result<ToolParameters, SchemaError> {
-        let _ = (strictness, limits);
-        let none = json!({"type": "object", "properties": {}});
-        let schema = schema.unwrap_or(&none);
-        let empty = Map::new();
-        let properties = schema["properties"].as_object().unwrap_or(&empty);
-        let required = |name: &str| {
-            let list = schema["required"].as_array();
-            list.is_some_and(|list| list.iter().any(|item| item == name))
+        let none = json!({"type": "object"});
+        let root = schema.unwrap_or(&none);
+        let nodes = reader::read(root, strictness, limits)?;
+        let solution = solve::solve(&nodes, Undeclared::Explicit, strictness, limits)?;
+        let objects: Vec<Alternative> = solution
+            .root
+            .alternatives
+            .iter()
+            .filter_map(as_object)
+            .collect();
+        if objects.is_empty() {
+            let problem = "admits no object, expected a schema of the arguments object";
+            return Err(reader::error("", "type", problem));
+        }
+        let writer = Writer::new(&solution, strictness, limits);
+        let document = writer.document("", &objects)?;
+        let parameters = match objects.as_slice() {
+            [Alternative::Object(object)] => Reading {
+                root,
+                solution: &solution,
+                strictness,
+                limits,
+            }
+            .parameters(object),
+            _ => Err(reader::error(
+                "",
+                "anyOf",
+                "several forms of the arguments object, expected one for this tool format",
+            )),
         };
-        let parameters = properties.iter().map(|(name, schema)| Parameter {
-            name: name.clone(),
-            required: required(name),
-            forms: vec![match schema["type"] == "string" {
-                true => ValueForm::Raw(RawText {
-                    expression: "/(?s:.*)/".to_string(),
-                    admits_empty: true,
-                }),
-                false => ValueForm::Json(schema.clone()),
-            }],
-        });
-        let mut document = schema.clone();
-        document["additionalProperties"] = Value::Bool(false);
         Ok(ToolParameters {
-            parameters: parameters.collect(),
+            parameters,
             document,
         })
+    }
+}
+
+/// What of an alternative is an object: arguments have to be one.
+fn as_object(alternative: &Alternative) -> Option<Alternative> {
+    match alternative {
+        Alternative::Any => Some(Alternative::Object(Object {
+            properties: Vec::new(),
+            patterns: Vec::new(),
+            rest: None,
+            min: 0,
+            max: None,
+        })),
+        Alternative::Literals(values) => {
+            let objects: Vec<Value> = values
+                .iter()
+                .filter(|value| value.is_object())
+                .cloned()
+                .collect();
+            (!objects.is_empty()).then_some(Alternative::Literals(objects))
+        }
+        Alternative::Object(_) => Some(alternative.clone()),
+        _ => None,
+    }
+}
+
+/// What the parameters of one tool are read from.
+struct Reading<'a> {
+    root: &'a Value,
+    solution: &'a Solution,
+    strictness: Strictness,
+    limits: &'a SchemaLimits,
+}
+
+impl Reading<'_> {
+    fn parameters(&self, object: &Object) -> Result<Vec<Parameter>, SchemaError> {
+        let bounds = [
+            ("minProperties", object.min > object.required()),
+            ("maxProperties", {
+                object
+                    .max
+                    .is_some_and(|max| max < object.properties.len() as u64)
+            }),
+        ];
+        for (keyword, counts) in bounds {
+            if counts && self.strictness == Strictness::Schema {
+                let problem =
+                    "counts parameters, which this tool format can't; expected no such bound";
+                return Err(reader::error("", keyword, problem));
+            }
+        }
+        let mut parameters = Vec::new();
+        for property in &object.properties {
+            if !self.solution.is_satisfiable(&property.key) {
+                // An optional parameter that nothing fits is never written.
+                continue;
+            }
+            parameters.push(Parameter {
+                name: property.name.clone(),
+                required: property.required,
+                forms: self.forms(property)?,
+            });
+        }
+        Ok(parameters)
+    }
+
+    fn forms(&self, property: &solve::Property) -> Result<Vec<ValueForm>, SchemaError> {
+        let path = format!("/properties/{}", reader::escaped(&property.name));
+        let free = [Alternative::Any];
+        let alternatives = match self.solution.definitions.get(&property.key) {
+            Some(definition) => definition.alternatives.as_slice(),
+            None => &free,
+        };
+        let read_as = raw::typed_as_parameter(self.root, &property.name);
+        let mut forms = Vec::new();
+        forms.extend(raw::raw_text(&path, alternatives, read_as)?.map(ValueForm::Raw));
+        let is_free = alternatives.contains(&Alternative::Any) && read_as == raw::ReadAs::Unknown;
+        let others: Vec<Alternative> = match is_free {
+            true => Vec::new(),
+            false => alternatives.iter().flat_map(raw::without_strings).collect(),
+        };
+        if others
+            .iter()
+            .any(|other| self.solution.admits_a_value(other))
+        {
+            let writer = Writer::new(self.solution, self.strictness, self.limits);
+            forms.push(ValueForm::Json(writer.document(&path, &others)?));
+        }
+        match forms.is_empty() {
+            false => Ok(forms),
+            true => {
+                let problem =
+                    "only strings that read as other types, expected one that reads as itself";
+                Err(reader::error(&path, "type", problem))
+            }
+        }
     }
 }
 
@@ -146,6 +263,7 @@ impl ToolParameters {
 /// # Errors
 /// If the schema can't be enforced.
 pub fn checked_document(schema: &Value, limits: &SchemaLimits) -> Result<Value, SchemaError> {
-    let _ = limits;
-    Ok(schema.clone())
+    let nodes = reader::read(schema, Strictness::Schema, limits)?;
+    let solution = solve::solve(&nodes, Undeclared::Allowed, Strictness::Schema, limits)?;
+    Writer::new(&solution, Strictness::Schema, limits).document("", &solution.root.alternatives)
 }
