@@ -4,16 +4,22 @@
 use serde_json::{Value, json};
 use std::fmt;
 
+mod ecma;
 mod formats;
 mod node;
 mod number;
 mod pattern;
+mod place;
 mod raw;
 mod reader;
+mod references;
+mod solution;
 mod solve;
+mod variants;
 mod write;
 
-use solve::{Alternative, Object, Solution, Undeclared};
+use solution::{Alternative, Object, Property, Solution};
+use solve::Undeclared;
 use write::Writer;
 
 /// A schema that can't be enforced.
@@ -225,8 +231,8 @@ impl Reading<'_> {
         Ok(parameters)
     }
 
-    fn forms(&self, property: &solve::Property) -> Result<Vec<ValueForm>, SchemaError> {
-        let path = format!("/properties/{}", reader::escaped(&property.name));
+    fn forms(&self, property: &Property) -> Result<Vec<ValueForm>, SchemaError> {
+        let path = format!("/properties/{}", references::escaped(&property.name));
         let free = [Alternative::Any];
         let alternatives = match self.solution.definitions.get(&property.key) {
             Some(definition) => definition.alternatives.as_slice(),

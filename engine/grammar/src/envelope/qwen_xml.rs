@@ -21,7 +21,8 @@ pub(super) fn call(
 ) -> Result<String, SchemaError> {
     let name = checked_name(&tool.name, "name", &['<', '>'])?;
     let mut body = literal(&format!("\n<function={name}>\n"));
-    for (idx, parameter) in tool.parameters.parameters.iter().enumerate() {
+    let parameters = tool.parameters.parameters.as_ref();
+    for (idx, parameter) in parameters.map_err(Clone::clone)?.iter().enumerate() {
         let key = checked_name(&parameter.name, "properties", &['<', '>'])?;
         let mut forms = Vec::new();
         for form in &parameter.forms {

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::node::{StringRule, Types};
 use super::number::NumberRule;
 use super::pattern::Pattern;
-use super::solve::{Alternative, Array, Object, WRITABLE};
+use super::solution::{Alternative, Array, Object};
+use super::solve::WRITABLE;
 use super::{RawText, SchemaError};
 
 /// The types by which the parser reads raw text.
@@ -267,9 +268,8 @@ pub(super) fn raw_text(
             }
             Alternative::Literals(values) => {
                 for text in values.iter().filter_map(Value::as_str) {
-                    if text.is_empty() {
-                        admits_empty = true;
-                    } else if !is_typed(text, &typed).map_err(|_| too_complex(path))? {
+                    if !is_typed(text, &typed).map_err(|_| too_complex(path))? {
+                        admits_empty |= text.is_empty();
                         options.push(Value::from(text).to_string());
                     }
                 }
@@ -277,11 +277,8 @@ pub(super) fn raw_text(
             _ => {}
         }
     }
-    if options.is_empty() && !admits_empty {
-        return Ok(None);
-    }
     let mut whole = match options.as_slice() {
-        [] => "\"\"".to_string(),
+        [] => return Ok(None),
         [one] => one.clone(),
         _ => format!("({})", options.join(" | ")),
     };

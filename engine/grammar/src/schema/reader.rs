@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::node::{Node, NodeId, Schema, Types, Union};
-use super::number::{Bound, Decimal};
 use super::pattern::Pattern;
-use super::{SchemaError, SchemaLimits, Strictness, formats};
+use super::place::{Fault, Place};
+use super::references::{escaped, normal_pointer, refuse_cycles};
+use super::{SchemaError, SchemaLimits, Strictness};
 
 /// Keywords that say nothing about which values are valid.
 const ANNOTATIONS: &[&str] = &[
@@ -33,19 +34,8 @@ const ANNOTATIONS: &[&str] = &[
     "xml",
 ];
 
-/// The drafts that a schema may name.
-const DRAFTS: &[&str] = &[
-    "json-schema.org/draft/2020-12/schema",
-    "json-schema.org/draft/2019-09/schema",
-    "json-schema.org/draft-07/schema",
-    "json-schema.org/draft-06/schema",
-    "json-schema.org/draft-04/schema",
-];
-
 /// Branches that one union may have.
 const BRANCHES_MAX: usize = 256;
-/// The longest string, and the most items, that a bound may ask for.
-const COUNT_MAX: u64 = 1_000_000;
 
 /// Reads a schema and all that it refers to.
 ///
@@ -72,7 +62,7 @@ pub(super) fn read(
     };
     let root_id = reader.place("")?;
     while let Some((id, path)) = reader.pending.pop() {
-        let value = pointed(root, &path).unwrap_or(&Value::Null);
+        let value = root.pointer(&path).unwrap_or(&Value::Null);
         reader.node(id, value, 0)?;
     }
     let mut schema = Schema {
@@ -234,12 +224,8 @@ impl Reader<'_> {
                 place.bound(keyword, value)
             }
             "multipleOf" => place.step(value),
-            "minLength" => Ok(place.node.string.min = place.count(keyword, value)?),
-            "maxLength" => Ok(place.node.string.max = Some(place.count(keyword, value)?)),
-            "minItems" => Ok(place.node.array.min = place.count(keyword, value)?),
-            "maxItems" => Ok(place.node.array.max = Some(place.count(keyword, value)?)),
-            "minProperties" => Ok(place.node.object.min = place.count(keyword, value)?),
-            "maxProperties" => Ok(place.node.object.max = Some(place.count(keyword, value)?)),
+            "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties"
+            | "maxProperties" => place.size(keyword, value),
             "pattern" => {
                 let pattern = self.pattern(place, keyword, place.text(keyword, value)?)?;
                 place.node.string.patterns.insert(pattern);
@@ -400,293 +386,11 @@ impl Reader<'_> {
                     format!("a reference to `{target}`, expected `#` or `#/…` in this schema");
                 place.unenforced("$ref", problem)
             })?;
-        if pointed(self.root, &pointer).is_none() {
+        if self.root.pointer(&pointer).is_none() {
             let problem = format!("`{target}` is not in this schema, expected a place that is");
             return Err(place.unenforced("$ref", problem));
         }
         place.node.all.push(self.place(&pointer)?);
         Ok(())
-    }
-}
-
-/// Why a keyword could not be read.
-enum Fault {
-    /// It means something that can't be enforced.
-    Unenforced(SchemaError),
-    /// It means nothing, or is too large.
-    Broken(SchemaError),
-}
-
-impl From<SchemaError> for Fault {
-    fn from(error: SchemaError) -> Fault {
-        Fault::Broken(error)
-    }
-}
-
-/// The schema object whose keywords are being read.
-struct Place<'a> {
-    node: Node,
-    path: String,
-    keywords: &'a Map<String, Value>,
-    depth: usize,
-}
-
-impl Place<'_> {
-    fn unenforced(&self, keyword: &str, problem: impl Into<String>) -> Fault {
-        Fault::Unenforced(error(&self.path, keyword, problem))
-    }
-
-    fn broken(&self, keyword: &str, problem: impl Into<String>) -> Fault {
-        Fault::Broken(error(&self.path, keyword, problem))
-    }
-
-    fn text<'v>(&self, keyword: &str, value: &'v Value) -> Result<&'v str, Fault> {
-        value
-            .as_str()
-            .ok_or_else(|| self.broken(keyword, "expected a string"))
-    }
-
-    fn types(&mut self, value: &Value) -> Result<(), Fault> {
-        let words = match value {
-            Value::Array(words) if !words.is_empty() => words.as_slice(),
-            word => std::slice::from_ref(word),
-        };
-        let mut types = Types::NONE;
-        for word in words {
-            let named = word.as_str().and_then(Types::named);
-            types = types.or(named.ok_or_else(|| {
-                self.broken("type", format!("{word}, expected a type of JSON Schema"))
-            })?);
-        }
-        self.node.types = self.node.types.and(types);
-        self.node.number.integer = types.and(Types::NUMBER) == Types::INTEGER;
-        Ok(())
-    }
-
-    /// Checks that a literal value can be written exactly.
-    fn literal<'v>(
-        &self,
-        keyword: &str,
-        value: &'v Value,
-        depth: usize,
-    ) -> Result<&'v Value, Fault> {
-        const DEPTH_MAX: usize = 32;
-        match value {
-            Value::Number(number) if Decimal::of(number).is_none() => {
-                // Without it a value would be read by another type, so it is not left out either.
-                let problem = format!("{number}, expected a number that a double holds exactly");
-                return Err(self.broken(keyword, problem));
-            }
-            Value::Array(_) | Value::Object(_) if depth == DEPTH_MAX => {
-                return Err(self.broken(keyword, format!("nested deeper than {DEPTH_MAX} levels")));
-            }
-            Value::Array(items) => {
-                for item in items {
-                    self.literal(keyword, item, depth + 1)?;
-                }
-            }
-            Value::Object(members) => {
-                for member in members.values() {
-                    self.literal(keyword, member, depth + 1)?;
-                }
-            }
-            _ => {}
-        }
-        Ok(value)
-    }
-
-    /// Lists are joined: a value must be in each.
-    fn add_literals(&mut self, values: Vec<Value>) {
-        self.node.literals = Some(match self.node.literals.take() {
-            None => values,
-            Some(old) => {
-                let in_both =
-                    |value: &Value| values.iter().any(|other| super::node::same(value, other));
-                old.into_iter().filter(in_both).collect()
-            }
-        });
-    }
-
-    fn decimal(&self, keyword: &str, value: &Value) -> Result<Decimal, Fault> {
-        let Value::Number(number) = value else {
-            return Err(self.broken(keyword, "expected a number"));
-        };
-        Decimal::of(number).ok_or_else(|| {
-            let problem = format!("{number}, expected a number that a double holds exactly");
-            self.unenforced(keyword, problem)
-        })
-    }
-
-    fn bound(&mut self, keyword: &str, value: &Value) -> Result<(), Fault> {
-        let is_lower = matches!(keyword, "minimum" | "exclusiveMinimum");
-        let open = keyword.starts_with("exclusive");
-        let at = match (value, is_lower) {
-            (Value::Bool(false), _) if open => return Ok(()),
-            // Draft 4: the word says that the bound beside it is open.
-            (Value::Bool(true), true) if open => self.keywords.get("minimum"),
-            (Value::Bool(true), false) if open => self.keywords.get("maximum"),
-            (value, _) => Some(value),
-        };
-        let at = at.ok_or_else(|| self.broken(keyword, "expected a bound beside it"))?;
-        let bound = Bound {
-            at: self.decimal(keyword, at)?,
-            open,
-        };
-        match is_lower {
-            true => self.node.number.raise(bound),
-            false => self.node.number.lower(bound),
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, value: &Value) -> Result<(), Fault> {
-        let step = self.decimal("multipleOf", value)?;
-        if !step.is_positive() {
-            return Err(self.broken("multipleOf", format!("{value}, expected more than 0")));
-        }
-        self.node.number.steps.push(step);
-        Ok(())
-    }
-
-    fn count(&self, keyword: &str, value: &Value) -> Result<u64, Fault> {
-        let whole = match value {
-            Value::Number(number) => Decimal::of(number).and_then(Decimal::whole),
-            _ => None,
-        };
-        match whole.and_then(|whole| u64::try_from(whole).ok()) {
-            Some(count) if count <= COUNT_MAX => Ok(count),
-            Some(count) => {
-                Err(self.unenforced(keyword, format!("{count}, expected at most {COUNT_MAX}")))
-            }
-            None => Err(self.broken(keyword, format!("{value}, expected a whole number from 0"))),
-        }
-    }
-
-    fn format(&mut self, value: &Value) -> Result<(), Fault> {
-        let name = self.text("format", value)?;
-        let patterns = formats::of(name).ok_or_else(|| {
-            let known = formats::NAMES.join(", ");
-            self.unenforced(
-                "format",
-                format!("`{name}` can't be enforced, expected one of {known}"),
-            )
-        })?;
-        self.node.string.patterns.extend(patterns);
-        Ok(())
-    }
-
-    fn draft(&self, value: &Value) -> Result<(), Fault> {
-        let name = self.text("$schema", value)?.trim_end_matches('#');
-        let name = name
-            .strip_prefix("https://")
-            .or(name.strip_prefix("http://"));
-        match name.is_some_and(|name| DRAFTS.contains(&name)) {
-            true => Ok(()),
-            false => Err(self.unenforced(
-                "$schema",
-                format!("{value}, expected a draft of json-schema.org from 4 to 2020-12"),
-            )),
-        }
-    }
-}
-
-/// A step of a JSON pointer.
-pub(super) fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
-}
-
-/// A URI fragment as a JSON pointer in its one spelling; `None` if it is none.
-fn normal_pointer(fragment: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = fragment.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            byte => byte,
-        });
-    }
-    let pointer = String::from_utf8(bytes).ok()?;
-    let normal = |step: &str| escaped(&step.replace("~1", "/").replace("~0", "~"));
-    match pointer.strip_prefix('/') {
-        None => pointer.is_empty().then_some(pointer),
-        Some(steps) => Some(
-            steps
-                .split('/')
-                .map(|step| format!("/{}", normal(step)))
-                .collect(),
-        ),
-    }
-}
-
-fn pointed<'a>(root: &'a Value, pointer: &str) -> Option<&'a Value> {
-    root.pointer(pointer)
-}
-
-/// Finds references that come back to themselves without an object or an array in between, and chains of them
-/// that are too long.
-fn refuse_cycles(schema: &mut Schema, strictness: Strictness) -> Result<(), SchemaError> {
-    const CHAIN_MAX: usize = 64;
-    // Unvisited nodes have no height, and so have those whose visit is under way.
-    let mut height: Vec<Option<usize>> = vec![None; schema.nodes.len()];
-    let mut open = vec![false; schema.nodes.len()];
-    for start in 0..schema.nodes.len() {
-        let mut stack = vec![(start, 0)];
-        while let Some((id, next)) = stack.pop() {
-            if height[id].is_some() {
-                continue;
-            }
-            open[id] = true;
-            let Some(target) = targets(&schema.nodes[id]).nth(next) else {
-                let below = targets(&schema.nodes[id])
-                    .filter_map(|target| height[target])
-                    .max();
-                let own = below.map_or(0, |below| below + 1);
-                if own > CHAIN_MAX {
-                    let problem =
-                        format!("a chain of more than {CHAIN_MAX}, expected a shorter one");
-                    return Err(error(&schema.nodes[id].path, "$ref", problem));
-                }
-                height[id] = Some(own);
-                open[id] = false;
-                continue;
-            };
-            stack.push((id, next + 1));
-            match (open[target], strictness) {
-                (false, _) => stack.push((target, 0)),
-                (true, Strictness::Schema) => {
-                    let problem = "refers back to itself with no object or array in between";
-                    return Err(error(&schema.nodes[id].path, "$ref", problem));
-                }
-                (true, Strictness::Shape) => {
-                    cut(schema, id, target);
-                    height.push(Some(0));
-                    open.push(false);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The nodes that hold at the same place as this one.
-fn targets(node: &Node) -> impl Iterator<Item = NodeId> {
-    let branches = node.unions.iter().flat_map(|union| &union.branches);
-    node.all.iter().chain(branches).copied()
-}
-
-/// Takes a reference out of a node; it then says nothing.
-fn cut(schema: &mut Schema, id: NodeId, target: NodeId) {
-    let free = schema.nodes.len();
-    let path = schema.nodes[id].path.clone();
-    schema.nodes.push(Node::free(&path));
-    let node = &mut schema.nodes[id];
-    let branches = node.unions.iter_mut().flat_map(|union| &mut union.branches);
-    for slot in node.all.iter_mut().chain(branches) {
-        if *slot == target {
-            *slot = free;
-        }
     }
 }

@@ -10,10 +10,8 @@ use super::node::{NodeId, ObjectRule, Schema, StringRule, Types, least};
 use super::number::NumberRule;
 use super::pattern::{Pattern, TooComplex};
 use super::reader::error;
+use super::solution::{Alternative, Array, Definition, Key, Object, Property, Solution};
 use super::{SchemaError, SchemaLimits, Strictness};
-
-/// A set of nodes that all hold; sorted. The empty one admits all values.
-pub(super) type Key = Vec<NodeId>;
 
 /// Alternatives that one definition may have.
 const CASES_MAX: usize = 512;
@@ -24,79 +22,6 @@ const COMPARED_DEPTH: usize = 6;
 /// Definitions that may be made for comparing.
 const COMPARED_MAX: usize = 20_000;
 
-/// One way to satisfy a definition.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Alternative {
-    Any,
-    Literals(Vec<Value>),
-    Null,
-    Boolean,
-    Number(NumberRule),
-    String(StringRule),
-    Array(Array),
-    Object(Object),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Array {
-    pub(super) prefix: Vec<Key>,
-    pub(super) items: Key,
-    pub(super) min: u64,
-    pub(super) max: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Object {
-    /// In the order in which they are written.
-    pub(super) properties: Vec<Property>,
-    pub(super) patterns: Vec<(Pattern, Key)>,
-    /// The other keys; None where there may be none.
-    pub(super) rest: Option<Key>,
-    pub(super) min: u64,
-    pub(super) max: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Property {
-    pub(super) name: String,
-    pub(super) key: Key,
-    pub(super) required: bool,
-}
-
-impl Object {
-    pub(super) fn required(&self) -> u64 {
-        self.properties
-            .iter()
-            .filter(|property| property.required)
-            .count() as u64
-    }
-}
-
-impl Alternative {
-    /// The keys of all that lies inside.
-    pub(super) fn children(&self) -> Vec<&Key> {
-        match self {
-            Alternative::Array(array) => array.prefix.iter().chain([&array.items]).collect(),
-            Alternative::Object(object) => {
-                let properties = object.properties.iter().map(|property| &property.key);
-                let patterns = object.patterns.iter().map(|(_, key)| key);
-                properties.chain(patterns).chain(&object.rest).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// What a set of nodes means.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Definition {
-    /// Where it was read; for messages.
-    pub(super) path: String,
-    pub(super) alternatives: Vec<Alternative>,
-    /// Whether some finite value satisfies it.
-    pub(super) satisfiable: bool,
-}
-
 /// Whether the root object may have keys that its schema does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undeclared {
@@ -104,13 +29,6 @@ pub(super) enum Undeclared {
     Allowed,
     /// Only where `additionalProperties` is written.
     Explicit,
-}
-
-/// All definitions that a root needs.
-#[derive(Clone, Debug)]
-pub(super) struct Solution {
-    pub(super) root: Definition,
-    pub(super) definitions: BTreeMap<Key, Definition>,
 }
 
 /// Solves a schema.
@@ -169,77 +87,6 @@ fn children(definition: &Definition) -> Vec<Key> {
         .flat_map(Alternative::children)
         .cloned()
         .collect()
-}
-
-impl Solution {
-    pub(super) fn is_satisfiable(&self, key: &Key) -> bool {
-        self.definitions
-            .get(key)
-            .is_some_and(|definition| definition.satisfiable)
-    }
-
-    /// Marks definitions from the leaves up, so that what only refers to itself stays unmarked.
-    fn find_satisfiable(&mut self) {
-        let keys: Vec<Key> = self.definitions.keys().cloned().collect();
-        loop {
-            let mut changed = false;
-            for key in keys.iter().rev() {
-                let definition = &self.definitions[key];
-                if definition.satisfiable || !self.is_possible(definition) {
-                    continue;
-                }
-                if let Some(definition) = self.definitions.get_mut(key) {
-                    definition.satisfiable = true;
-                    changed = true;
-                }
-            }
-            if !changed {
-                break;
-            }
-        }
-        self.root.satisfiable = self.is_possible(&self.root);
-    }
-
-    fn is_possible(&self, definition: &Definition) -> bool {
-        definition
-            .alternatives
-            .iter()
-            .any(|alternative| self.admits_a_value(alternative))
-    }
-
-    /// Whether an alternative is satisfiable, as far as is known by now.
-    pub(super) fn admits_a_value(&self, alternative: &Alternative) -> bool {
-        match alternative {
-            Alternative::Array(array) => {
-                let needed = array.prefix.iter().chain(std::iter::repeat(&array.items));
-                let length = usize::try_from(array.min).unwrap_or(usize::MAX);
-                needed
-                    .take(length.min(array.prefix.len() + 1))
-                    .all(|key| self.is_satisfiable(key))
-            }
-            Alternative::Object(object) => {
-                let has_others = object.rest.iter().any(|key| self.is_satisfiable(key))
-                    || object
-                        .patterns
-                        .iter()
-                        .any(|(_, key)| self.is_satisfiable(key));
-                let usable = object
-                    .properties
-                    .iter()
-                    .filter(|p| self.is_satisfiable(&p.key))
-                    .count();
-                object
-                    .properties
-                    .iter()
-                    .all(|p| !p.required || self.is_satisfiable(&p.key))
-                    && object
-                        .max
-                        .is_none_or(|max| object.required().max(object.min) <= max)
-                    && (has_others || object.min <= usable as u64)
-            }
-            _ => true,
-        }
-    }
 }
 
 struct Solver<'a> {
@@ -538,7 +385,7 @@ impl Solver<'_> {
                 }
                 for (_, other) in &found {
                     if Pattern::meet([*other, pattern]).unwrap_or(true) {
-                        let problem = "two patterns may match the same key, expected disjoint ones";
+                        let problem = "two patterns may match one key, expected others";
                         return Err(error(path, "patternProperties", problem));
                     }
                 }
@@ -576,8 +423,8 @@ impl Solver<'_> {
                         let both = self.key(node.all.iter().copied().chain([*a, *b]));
                         if !self.is_surely_empty(&both, COMPARED_DEPTH) {
                             let problem = format!(
-                                "branches {index} and {} may both fit, expected branches that differ \
-                                 in type or in a required property's `const`, or `anyOf`",
+                                "branches {index} and {} may both fit, expected branches that \
+                                 differ in type or in a required property's `const`, or `anyOf`",
                                 index + 1 + offset
                             );
                             return Err(error(&node.path, "oneOf", problem));

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::node::StringRule;
+use super::pattern::Pattern;
 use super::reader::error;
-use super::solve::{Alternative, Array, Definition, Key, Object, Solution};
+use super::solution::{Alternative, Array, Definition, Key, Object, Solution};
+use super::variants::{Use, Variant, variants};
 use super::{SchemaError, SchemaLimits, Strictness};
-
-/// Ways that one object may be written out in, to hold a least or greatest number of its properties.
-const VARIANTS_MAX: usize = 64;
 
 /// Writes schemas out of one solution.
 pub(super) struct Writer<'a> {
@@ -225,6 +224,41 @@ impl<'a> Writer<'a> {
         Ok(Value::Object(out))
     }
 
+    /// The patterns for keys. Where one matches a declared property the recogniser merges both schemas once
+    /// more; only simple ones survive that.
+    fn separate_patterns(
+        &self,
+        path: &str,
+        object: &'a Object,
+    ) -> Result<&'a [(Pattern, Key)], SchemaError> {
+        let solution = self.solution;
+        let is_simple = |key: &Key| {
+            let definition = solution.definitions.get(key);
+            definition.is_some_and(|d| {
+                d.alternatives.len() <= 8 && d.alternatives.iter().all(is_merged_well)
+            })
+        };
+        for (pattern, key) in &object.patterns {
+            for property in &object.properties {
+                let is_clear = key.is_empty()
+                    || !solution.is_satisfiable(&property.key)
+                    || (is_simple(key) && is_simple(&property.key));
+                if is_clear || !pattern.matches(&property.name).unwrap_or(true) {
+                    continue;
+                }
+                if self.strictness == Strictness::Shape {
+                    return Ok(&[]);
+                }
+                let problem = format!(
+                    "a pattern matches the declared property `{}` too, expected one that doesn't",
+                    property.name
+                );
+                return Err(error(path, "patternProperties", problem));
+            }
+        }
+        Ok(&object.patterns)
+    }
+
     fn object(
         &mut self,
         path: &str,
@@ -237,7 +271,7 @@ impl<'a> Writer<'a> {
             properties.push((&property.name, self.child(&property.key, depth)?));
         }
         let mut patterns = Map::new();
-        for (pattern, key) in &object.patterns {
+        for (pattern, key) in self.separate_patterns(path, object)? {
             patterns.insert(
                 format!("^(?:{})$", pattern.as_regex()),
                 self.child(key, depth)?,
@@ -260,42 +294,72 @@ impl<'a> Writer<'a> {
             }
             (Err(_), Strictness::Shape) => vec![Variant::plain(object, &usable)],
         };
-        for variant in variants {
-            let mut one = Map::new();
-            one.insert("type".into(), "object".into());
-            let mut members = Map::new();
-            for (index, (name, value)) in properties.iter().enumerate() {
-                match variant.uses[index] {
-                    Use::Never if is_open => members.insert((*name).clone(), Value::Bool(false)),
-                    Use::Never => None,
-                    _ => members.insert((*name).clone(), value.clone()),
-                };
-            }
-            one.insert("properties".into(), Value::Object(members));
-            let required: Vec<&String> = properties
-                .iter()
-                .zip(&variant.uses)
-                .filter(|(_, usage)| **usage == Use::Required)
-                .map(|((name, _), _)| *name)
-                .collect();
-            if !required.is_empty() {
-                one.insert("required".into(), json!(required));
-            }
-            if !patterns.is_empty() {
-                one.insert("patternProperties".into(), Value::Object(patterns.clone()));
-            }
-            if rest != Value::Bool(true) {
-                one.insert("additionalProperties".into(), rest.clone());
-            }
-            if let Some(min) = variant.min {
-                one.insert("minProperties".into(), min.into());
-            }
-            if let Some(max) = variant.max {
-                one.insert("maxProperties".into(), max.into());
-            }
-            out.push(Value::Object(one));
-        }
+        let parts = ObjectParts {
+            properties,
+            patterns,
+            rest,
+            is_open,
+        };
+        out.extend(variants.iter().map(|variant| parts.write(variant)));
         Ok(())
+    }
+}
+
+/// The written parts of an object.
+struct ObjectParts<'a> {
+    properties: Vec<(&'a String, Value)>,
+    patterns: Map<String, Value>,
+    rest: Value,
+    is_open: bool,
+}
+
+impl ObjectParts<'_> {
+    fn write(&self, variant: &Variant) -> Value {
+        let mut out = Map::new();
+        out.insert("type".into(), "object".into());
+        let mut members = Map::new();
+        let mut required = Vec::new();
+        for ((name, value), usage) in self.properties.iter().zip(&variant.uses) {
+            match usage {
+                // Where other keys are open, it has to be said that this one is not among them.
+                Use::Never if self.is_open => members.insert((*name).clone(), Value::Bool(false)),
+                Use::Never => None,
+                Use::Required | Use::Optional => members.insert((*name).clone(), value.clone()),
+            };
+            if *usage == Use::Required {
+                required.push(Value::from(name.as_str()));
+            }
+        }
+        out.insert("properties".into(), Value::Object(members));
+        if !required.is_empty() {
+            out.insert("required".into(), required.into());
+        }
+        if !self.patterns.is_empty() {
+            out.insert(
+                "patternProperties".into(),
+                Value::Object(self.patterns.clone()),
+            );
+        }
+        if self.rest != Value::Bool(true) {
+            out.insert("additionalProperties".into(), self.rest.clone());
+        }
+        if let Some(min) = variant.min {
+            out.insert("minProperties".into(), min.into());
+        }
+        if let Some(max) = variant.max {
+            out.insert("maxProperties".into(), max.into());
+        }
+        Value::Object(out)
+    }
+}
+
+/// Whether the recogniser merges this schema with another one of its kind as we do.
+fn is_merged_well(alternative: &Alternative) -> bool {
+    match alternative {
+        Alternative::Null | Alternative::Boolean | Alternative::String(_) => true,
+        Alternative::Number(rule) => rule.steps.is_empty(),
+        Alternative::Literals(values) => values.iter().all(|v| !v.is_array() && !v.is_object()),
+        Alternative::Any | Alternative::Array(_) | Alternative::Object(_) => false,
     }
 }
 
@@ -333,149 +397,4 @@ fn string(rule: &StringRule) -> Value {
         out.insert("allOf".into(), others.into());
     }
     Value::Object(out)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    Required,
-    Optional,
-    Never,
-}
-
-/// One way to write an object: which of its properties are used, and how many it has in all.
-struct Variant {
-    uses: Vec<Use>,
-    min: Option<u64>,
-    max: Option<u64>,
-}
-
-impl Variant {
-    fn plain(object: &Object, usable: &[bool]) -> Variant {
-        let usage = |(property, usable): (&super::solve::Property, &bool)| match usable {
-            true if property.required => Use::Required,
-            true => Use::Optional,
-            false => Use::Never,
-        };
-        let uses = object.properties.iter().zip(usable).map(usage).collect();
-        Variant {
-            uses,
-            min: None,
-            max: None,
-        }
-    }
-}
-
-/// Writes `minProperties` and `maxProperties` out as choices of properties, which is all that the recogniser can
-/// count. Keys that the schema does not name may be repeated in the text, and count once.
-fn variants(
-    object: &Object,
-    usable: &[bool],
-    is_open: bool,
-) -> Result<Vec<Variant>, (&'static str, String)> {
-    let plain = Variant::plain(object, usable);
-    let required = object.required();
-    let optional: Vec<usize> = (0..plain.uses.len())
-        .filter(|i| plain.uses[*i] == Use::Optional)
-        .collect();
-    let missing = usize::try_from(object.min.saturating_sub(required)).unwrap_or(usize::MAX);
-    let spare = object
-        .max
-        .map(|max| usize::try_from(max.saturating_sub(required)).unwrap_or(usize::MAX));
-    let too_many = |keyword| {
-        let problem = format!("more than {VARIANTS_MAX} choices of properties, expected fewer");
-        (keyword, problem)
-    };
-    if !is_open {
-        let spare = spare.unwrap_or(usize::MAX).min(optional.len());
-        let mut out = Vec::new();
-        for kept in choices(&optional, spare).ok_or_else(|| too_many("maxProperties"))? {
-            for forced in choices(&kept, missing).ok_or_else(|| too_many("minProperties"))? {
-                let mut uses = plain.uses.clone();
-                for index in &optional {
-                    uses[*index] = match (kept.contains(index), forced.contains(index)) {
-                        (_, true) => Use::Required,
-                        (true, false) => Use::Optional,
-                        (false, _) => Use::Never,
-                    };
-                }
-                out.push(Variant {
-                    uses,
-                    min: None,
-                    max: None,
-                });
-                if out.len() > VARIANTS_MAX {
-                    return Err(too_many("minProperties"));
-                }
-            }
-        }
-        return Ok(out);
-    }
-    if missing > 1 {
-        let problem = "more than one key beyond the required ones, expected `additionalProperties: false` \
-                       or a lower bound";
-        return Err(("minProperties", problem.to_string()));
-    }
-    if spare.is_some() && !optional.is_empty() {
-        let problem = "beside optional properties and others, expected `additionalProperties: false` or no bound";
-        return Err(("maxProperties", problem.to_string()));
-    }
-    if optional.len() >= VARIANTS_MAX {
-        return Err(too_many("minProperties"));
-    }
-    if missing == 0 || optional.is_empty() {
-        let min = (missing > 0).then_some(object.min);
-        return Ok(vec![Variant {
-            min,
-            max: object.max,
-            ..plain
-        }]);
-    }
-    // At least one: any of the optional ones, or none of them and another key.
-    let mut out = Vec::new();
-    for forced in &optional {
-        let mut uses = plain.uses.clone();
-        uses[*forced] = Use::Required;
-        out.push(Variant {
-            uses,
-            min: None,
-            max: None,
-        });
-    }
-    let mut uses = plain.uses;
-    optional.iter().for_each(|index| uses[*index] = Use::Never);
-    out.push(Variant {
-        uses,
-        min: Some(object.min),
-        max: None,
-    });
-    Ok(out)
-}
-
-/// All choices of so many of the items, in order; `None` if there are too many, none if there are too few items.
-fn choices(items: &[usize], count: usize) -> Option<Vec<Vec<usize>>> {
-    let mut out = vec![Vec::new()];
-    if count > items.len() {
-        return Some(Vec::new());
-    }
-    for left in (1..=count).rev() {
-        let mut longer = Vec::new();
-        for chosen in &out {
-            let from = chosen.last().map_or(0, |last| {
-                items
-                    .iter()
-                    .position(|item| item == last)
-                    .map_or(0, |at| at + 1)
-            });
-            for item in &items[from..items.len() + 1 - left] {
-                let mut next: Vec<usize> = chosen.clone();
-                next.push(*item);
-                longer.push(next);
-            }
-            if longer.len() > VARIANTS_MAX {
-                return None;
-            }
-        }
-        out = longer;
-    }
-    Some(out)
 }
