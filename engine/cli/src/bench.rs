@@ -4,6 +4,7 @@
 
 mod contention;
 mod machine;
+mod masks;
 mod statistics;
 mod work;
 
@@ -27,13 +28,16 @@ Examples:
   lockstep bench
   lockstep bench -m models/smollm2-135m --threads 1,2 --batch 1,8
   lockstep bench --weights f32 --json
+  lockstep bench masks -m models/smollm2-135m
 
 Run it from a release build, on an idle machine: a row that says CONTENDED is worth little.";
 
 /// Measures speed beside the machine's own limits.
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Thread counts to measure [default: 1 and one per core].
     #[arg(long, short = 't', value_name = "N,…", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -70,9 +74,19 @@ pub struct BenchArgs {
     model: ModelArgs,
 }
 
+/// What else can be measured.
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    /// What holding an answer to a grammar costs, beside plain llguidance in the same run.
+    Masks(masks::MasksArgs),
+}
+
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> ExitCode {
-    crate::exit::end(bench(args))
+    match &args.what {
+        Some(What::Masks(args)) => crate::exit::end(masks::run(args)),
+        None => crate::exit::end(bench(args)),
+    }
 }
 
 /// The figures of one thread count.

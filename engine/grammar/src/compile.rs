@@ -7,15 +7,18 @@ use crate::cache::{Cache, CacheStats};
 use crate::constraint::{
     Answer, Constraint, ConstraintError, Reasoning, Subject, Tool, ToolChoice,
 };
-use crate::envelope::{DeclaredTool, Envelope};
+use crate::envelope::{CALL_RULE, DeclaredTool, Envelope};
+use crate::lark::token;
+use crate::plain::{PlainMatcher, plain_factory};
 use crate::session::CompiledGrammar;
 use crate::spellings::Spellings;
 use crate::vocabulary::GrammarVocabulary;
 use crate::{SchemaLimits, ToolParameters};
+use llguidance::ParserFactory;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use lockstep_step::TokenId;
 use sha2::{Digest, Sha256};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How large a grammar may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,7 @@ pub struct Compiler {
     limits: GrammarLimits,
     cache: Mutex<Cache<[u8; 32], Arc<CompiledGrammar>>>,
     spellings: Mutex<Cache<FollowedTags, Arc<Spellings>>>,
+    plain_factory: OnceLock<Result<ParserFactory, String>>,
 }
 
 /// Tags, the tokens that are no look-alikes, and whether a tag is fine after a line feed.
@@ -75,6 +79,7 @@ impl Compiler {
             limits,
             cache: Mutex::new(Cache::new(limits.cache_entries_max)),
             spellings: Mutex::new(Cache::new(SPELLINGS_MAX)),
+            plain_factory: OnceLock::new(),
         }
     }
 
@@ -98,7 +103,7 @@ impl Compiler {
     pub fn explain(&self, constraint: &Constraint) -> Result<Vec<String>, ConstraintError> {
         let mut texts = Vec::new();
         if let Some((envelope, tools)) = self.callable(constraint)? {
-            texts.push(envelope.call(&tools)?.into_text());
+            texts.push(call_text(&envelope, &tools)?);
         }
         texts.extend(self.answer_text(&constraint.answer)?);
         Ok(texts)
@@ -109,10 +114,46 @@ impl Compiler {
         lock(&self.cache).stats()
     }
 
+    /// The same constraint as one grammar, without a boundary and without anything prepared: what a benchmark
+    /// compares with. None if no grammar is behind the constraint.
+    ///
+    /// # Errors
+    /// As [`Compiler::matcher`].
+    pub fn plain(&self, constraint: &Constraint) -> Result<Option<PlainMatcher>, ConstraintError> {
+        let text = match self.callable(constraint)? {
+            Some((envelope, tools)) => {
+                let mut lark = envelope.call(&tools)?;
+                lark.rule("FREE", "/(?s:.+)/");
+                let open = token(envelope.open);
+                let call = format!("{open} {CALL_RULE}");
+                let start = match constraint.choice {
+                    ToolChoice::Auto => format!("FREE? ({call} FREE?)*"),
+                    _ => format!("({call} \"\\n\"?)+"),
+                };
+                lark.rule("start", &start);
+                lark.into_text()
+            }
+            None => match self.answer_text(&constraint.answer)? {
+                Some(text) => text,
+                None => return Ok(None),
+            },
+        };
+        let factory = self
+            .plain_factory
+            .get_or_init(|| plain_factory(&self.vocabulary));
+        let plain = factory
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|factory| PlainMatcher::new(factory, text));
+        plain.map(Some).map_err(|message| {
+            ConstraintError::new(Subject::Answer, "unsupported_grammar", message)
+        })
+    }
+
     fn program(&self, constraint: &Constraint) -> Result<Program, ConstraintError> {
         let calls = match self.callable(constraint)? {
             Some((envelope, tools)) => {
-                let text = envelope.call(&tools)?.into_text();
+                let text = call_text(&envelope, &tools)?;
                 let subject = match &tools[..] {
                     [tool] => Subject::Tool(tool.index),
                     _ => Subject::ToolChoice,
@@ -270,6 +311,12 @@ impl Compiler {
         lock(&self.spellings).insert(key, made.clone());
         made
     }
+}
+
+fn call_text(envelope: &Envelope, tools: &[DeclaredTool]) -> Result<String, ConstraintError> {
+    let mut lark = envelope.call(tools)?;
+    lark.rule("start", CALL_RULE);
+    Ok(lark.into_text())
 }
 
 /// A panic elsewhere leaves a cache as whole as it was: entries go in and out in one piece.

@@ -125,10 +125,16 @@ impl Envelope {
             lark.rule(&rule, &body);
             calls.push(rule);
         }
-        lark.rule("start", &calls.join(" | "));
+        lark.rule(CALL_RULE, &calls.join(" | "));
         Ok(lark)
     }
 }
+
+/// The expression that the schema reader gives for a string without any bound.
+const ANY_TEXT: &str = "/(?s:.*)/";
+
+/// The rule of a call.
+pub(crate) const CALL_RULE: &str = "call";
 
 /// Refuses a name that the format can't carry: one with a character that would end it.
 fn checked_name<'a>(name: &'a str, what: &str, bad: &[char]) -> Result<&'a str, SchemaError> {

@@ -11,12 +11,21 @@ pub(crate) struct Lark {
     text: String,
     num_terminals: usize,
     num_documents: usize,
+    shared: Vec<&'static str>,
 }
 
 impl Lark {
     /// Adds a rule.
     pub(crate) fn rule(&mut self, name: &str, body: &str) {
         let _ = writeln!(self.text, "{name}: {body}");
+    }
+
+    /// Adds a rule that several others use, unless it is there.
+    pub(crate) fn shared_rule(&mut self, name: &'static str, body: &str) {
+        if !self.shared.contains(&name) {
+            self.shared.push(name);
+            self.rule(name, body);
+        }
     }
 
     /// Adds a terminal and gives its name.

@@ -18,6 +18,7 @@ mod compile;
 mod constraint;
 mod envelope;
 mod lark;
+mod plain;
 mod schema;
 mod session;
 mod spellings;
@@ -27,6 +28,7 @@ pub use boundary::Boundary;
 pub use cache::CacheStats;
 pub use compile::{Compiler, GrammarLimits};
 pub use constraint::{Answer, Constraint, ConstraintError, Reasoning, Subject, Tool, ToolChoice};
+pub use plain::PlainMatcher;
 pub use schema::{
     Parameter, RawText, SchemaError, SchemaLimits, Strictness, ToolParameters, ValueForm,
     checked_document,

@@ -147,6 +147,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// A walk with a parser of its own.
+    pub(crate) fn over(matcher: Matcher) -> Session {
+        Session { matcher }
+    }
+
     /// Writes the tokens that may come next; none where the text is complete and can't go on. Control
     /// tokens are never among them.
     pub(crate) fn fill(&mut self, mask: &mut Bitmask) -> Result<(), MatcherError> {

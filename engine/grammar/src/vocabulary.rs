@@ -32,12 +32,14 @@ pub struct GrammarVocabulary {
     factory: ParserFactory,
 }
 
-/// Texts that most constrained strings may contain: for these, masks are prepared in advance.
-/// The first has nothing that JSON would escape and no character that a tag begins with.
-const SLICES: [&str; 3] = [
+/// Texts that most constrained strings may contain, each among those before it: for these, masks are
+/// prepared in advance. None has the character that tags begin with; the later ones have nothing that JSON
+/// would escape, and bounds that short strings can still hold.
+const SLICES: [&str; 4] = [
+    r#"[^<]+"#,
+    r#"[^"\\\x00-\x1F\x7F<]+"#,
+    r#"[^"\\\x00-\x1F\x7F<]{1,30}"#,
     r#"[^"\\\x00-\x1F\x7F<]{1,10}"#,
-    r#"[^"\\\x00-\x1F\x7F]{1,30}"#,
-    r#"[^"\\\x00-\x1F\x7F]+"#,
 ];
 
 impl GrammarVocabulary {

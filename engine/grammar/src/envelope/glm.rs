@@ -1,15 +1,12 @@
 //! A call of GLM: the name, then each argument between tags that are tokens of their own. Both layouts of
 //! its templates are in the grammar: with a line feed between tags, and without.
 
-use super::{DeclaredTool, Envelope, checked_name};
+use super::{ANY_TEXT, DeclaredTool, Envelope, checked_name};
 use crate::lark::{Lark, literal, token};
 use crate::{SchemaError, ValueForm};
 
 /// Tags that are tokens: of a key, and of a value.
 pub(super) const TAGS: [&str; 4] = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
-
-/// The expression that the schema reader gives for a string without any bound.
-const ANY_TEXT: &str = "/(?s:.*)/";
 
 /// The first ends a value, the second would be read as the start of the next argument.
 pub(super) const RESERVED: [&str; 2] = ["</arg_value>", "<arg_key>"];
@@ -29,15 +26,13 @@ pub(super) fn call(
         for form in &parameter.forms {
             forms.push(match form {
                 ValueForm::Json(document) => lark.json(document),
-                ValueForm::Raw(raw) => {
-                    // Most strings may be anything: for those the boundary's own look-alike masks do, and the
-                    // regex stays one that every text matches.
-                    let reserved: &[&str] = match raw.expression == ANY_TEXT {
-                        true => &[],
-                        false => &RESERVED,
-                    };
-                    lark.raw(raw, reserved, "")
+                // The boundary's look-alike masks keep the tags out of it: the terminal stays so plain that
+                // the masks of most places are known in advance.
+                ValueForm::Raw(raw) if raw.expression == ANY_TEXT => {
+                    lark.shared_rule("TEXT", "/(?s:.+)/");
+                    "TEXT?".to_string()
                 }
+                ValueForm::Raw(raw) => lark.raw(raw, &RESERVED, ""),
             });
         }
         let rule = format!("argument_{tool_idx}_{idx}");

@@ -1,7 +1,7 @@
 //! A call of Qwen's XML-like format, in the layout of its template. Only the outer tags are tokens; those
 //! of functions and parameters are text.
 
-use super::{DeclaredTool, Envelope, checked_name};
+use super::{ANY_TEXT, DeclaredTool, Envelope, checked_name};
 use crate::lark::{Lark, literal, token};
 use crate::{SchemaError, ValueForm};
 
@@ -12,6 +12,19 @@ pub(super) const RESERVED: [&str; 1] = ["</parameter>"];
 const RESERVED_IN_TEXT: [&str; 2] = ["</parameter>", "<parameter="];
 
 const VALUE_END: &str = "\n</parameter>\n";
+
+/// A string without any bound, with the end of the value: cut at each `<`, so that its terminals are plain
+/// enough for the masks of most places to be known in advance.
+fn any_value(lark: &mut Lark) -> String {
+    let end = literal(VALUE_END.trim_start());
+    let start = format!("(TEXT_LINE | TEXT? TAIL* TAIL_LINE) {end}");
+    lark.shared_rule("any_value", &start);
+    lark.shared_rule("TEXT", "/[^<]+/");
+    lark.shared_rule("TEXT_LINE", r"/[^<]*\n/");
+    lark.shared_rule("TAIL", r"/<[^<]*/ & ~/<(\/parameter>|parameter=)[^<]*/");
+    lark.shared_rule("TAIL_LINE", r"TAIL & /(?s:.*)\n/");
+    "any_value".to_string()
+}
 
 pub(super) fn call(
     envelope: &Envelope,
@@ -30,6 +43,7 @@ pub(super) fn call(
                 ValueForm::Json(document) => {
                     format!("{} {}", lark.json(document), literal(VALUE_END))
                 }
+                ValueForm::Raw(raw) if raw.expression == ANY_TEXT => any_value(lark),
                 ValueForm::Raw(raw) => lark.raw(raw, &RESERVED_IN_TEXT, VALUE_END),
             });
         }
