@@ -133,26 +133,34 @@ fn invoice() -> Value {
     })
 }
 
-const PROSE: &str = "Of course! I looked at the places that you named, and the one by the river still has \
-                     a free table tonight.\n\nI'll book it for you now.\n";
+const PROSE: &str = "\
+    Of course! I looked at the places that you named, and the one by the river \
+    still has a free table tonight.\n\nI'll book it for you now.\n";
 
-const GLM: &str = "<tool_call>book_table<arg_key>restaurant</arg_key><arg_value>The Green Garden by the \
-                   river</arg_value><arg_key>seats</arg_key><arg_value>4</arg_value><arg_key>time</arg_key>\
-                   <arg_value>19:30</arg_value><arg_key>area</arg_key><arg_value>terrace</arg_value>\
-                   <arg_key>notes</arg_key><arg_value>[\"two children\", \"one is allergic to nuts\"]\
-                   </arg_value></tool_call>";
+const GLM: &str = "\
+    <tool_call>book_table\
+    <arg_key>restaurant</arg_key><arg_value>The Green Garden by the river</arg_value>\
+    <arg_key>seats</arg_key><arg_value>4</arg_value>\
+    <arg_key>time</arg_key><arg_value>19:30</arg_value>\
+    <arg_key>area</arg_key><arg_value>terrace</arg_value>\
+    <arg_key>notes</arg_key>\
+    <arg_value>[\"two children\", \"one is allergic to nuts\"]</arg_value></tool_call>";
 
-const QWEN: &str = "<tool_call>\n<function=book_table>\n<parameter=restaurant>\nThe Green Garden by the \
-                    river\n</parameter>\n<parameter=seats>\n4\n</parameter>\n<parameter=time>\n19:30\n\
-                    </parameter>\n<parameter=area>\nterrace\n</parameter>\n<parameter=notes>\n\
-                    [\"two children\", \"one is allergic to nuts\"]\n</parameter>\n</function>\n\
-                    </tool_call>";
+const QWEN: &str = "\
+    <tool_call>\n<function=book_table>\n\
+    <parameter=restaurant>\nThe Green Garden by the river\n</parameter>\n\
+    <parameter=seats>\n4\n</parameter>\n\
+    <parameter=time>\n19:30\n</parameter>\n\
+    <parameter=area>\nterrace\n</parameter>\n\
+    <parameter=notes>\n[\"two children\", \"one is allergic to nuts\"]\n</parameter>\n\
+    </function>\n</tool_call>";
 
-const HERMES: &str = "<tool_call>\n{\"name\": \"book_table\", \"arguments\": {\"restaurant\": \"The Green \
-                      Garden by the river\", \"seats\": 4, \"time\": \"19:30\", \"area\": \"terrace\", \
-                      \"notes\": [\"two children\", \"one is allergic to nuts\"]}}\n</tool_call>";
+const HERMES: &str = "\
+    <tool_call>\n{\"name\": \"book_table\", \"arguments\": {\"restaurant\": \"The Green \
+    Garden by the river\", \"seats\": 4, \"time\": \"19:30\", \"area\": \"terrace\", \
+    \"notes\": [\"two children\", \"one is allergic to nuts\"]}}\n</tool_call>";
 
-const INVOICE: &str = "{\"id\": \"2031-A-77\", \"total\": 158.4, \"paid\": false, \"items\": [{\"name\": \
-                       \"oak shelf, 120 cm\", \"count\": 2, \"price\": 59.9}, {\"name\": \"brackets\", \
-                       \"count\": 8, \"price\": 4.825}, {\"name\": \"delivery\", \"count\": 1, \"price\": \
-                       null}]}";
+const INVOICE: &str = "\
+    {\"id\": \"2031-A-77\", \"total\": 158.4, \"paid\": false, \"items\": [{\"name\": \"oak \
+    shelf, 120 cm\", \"count\": 2, \"price\": 59.9}, {\"name\": \"brackets\", \"count\": 8, \
+    \"price\": 4.825}, {\"name\": \"delivery\", \"count\": 1, \"price\": null}]}";
