@@ -163,7 +163,7 @@ pub(super) struct Node {
     pub(super) path: String,
     pub(super) types: Types,
     /// One of these values.
-    pub(super) literals: Option<Vec<Value>>,
+    pub(super) literals: Option<Literals>,
     pub(super) number: NumberRule,
     pub(super) string: StringRule,
     pub(super) array: ArrayRule,
@@ -245,7 +245,7 @@ impl Schema {
             return Ok(false);
         }
         if let Some(literals) = &node.literals
-            && !literals.iter().any(|literal| same(literal, value))
+            && !literals.contains(value)
         {
             return Ok(false);
         }
@@ -290,20 +290,53 @@ impl Schema {
     }
 }
 
-/// Whether two values are the same: numbers by value, objects whatever the order of their keys.
-pub(super) fn same(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => match (Decimal::of(a), Decimal::of(b)) {
-            (Some(a), Some(b)) => a == b,
-            _ => false,
+/// Values to choose from, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Literals {
+    values: Vec<Value>,
+    spellings: BTreeSet<String>,
+}
+
+impl Literals {
+    pub(super) fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    pub(super) fn contains(&self, value: &Value) -> bool {
+        self.spellings.contains(&spelling(value))
+    }
+
+    pub(super) fn push(&mut self, value: &Value) {
+        if self.spellings.insert(spelling(value)) {
+            self.values.push(value.clone());
+        }
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&Value) -> bool) {
+        self.values.retain(|value| keep(value));
+        self.spellings = self.values.iter().map(spelling).collect();
+    }
+}
+
+/// One spelling for values that are the same: numbers by value, objects whatever the order of their keys.
+fn spelling(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match Decimal::of(number) {
+            Some(decimal) => format!("{decimal:?}"),
+            None => number.to_string(),
         },
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(spelling).collect();
+            format!("[{}]", items.join(","))
         }
-        (Value::Object(a), Value::Object(b)) => {
-            let in_b = |(key, value)| b.get(key).is_some_and(|other| same(value, other));
-            a.len() == b.len() && a.iter().all(in_b)
+        Value::Object(members) => {
+            let mut members: Vec<String> = members
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Value::from(key.as_str()), spelling(value)))
+                .collect();
+            members.sort();
+            format!("{{{}}}", members.join(","))
         }
-        (a, b) => a == b,
+        other => other.to_string(),
     }
 }

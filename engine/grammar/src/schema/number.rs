@@ -10,7 +10,7 @@ const ONE: i128 = 10_i128.pow(PLACES);
 /// Whole numbers beyond this are not exact as doubles.
 const WHOLE_MAX: i128 = 1 << 53;
 /// The largest step, and numerator of a step, that is turned into states of a recogniser.
-const STEP_MAX: i128 = 100_000;
+const STEP_MAX: i128 = 10_000;
 
 /// A decimal number, in units of 10^-15.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

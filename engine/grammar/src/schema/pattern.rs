@@ -8,6 +8,8 @@ use super::ecma;
 
 /// Steps that one question about a pattern may take.
 const FUEL: u64 = 20_000;
+/// Steps that the recogniser takes to find out whether patterns meet; it gives up beyond.
+const FUEL_OF_RECOGNISER: u64 = 10_000;
 /// Places that a pattern may have once its counted repeats are written out.
 const PLACES_MAX: usize = 4_000;
 /// Alternatives that anchors may split a pattern into.
@@ -86,13 +88,28 @@ impl Pattern {
     pub(super) fn meet<'a>(
         patterns: impl IntoIterator<Item = &'a Pattern>,
     ) -> Result<bool, TooComplex> {
-        Pattern::meet_outside(patterns, &[])
+        Pattern::meet_outside(patterns, &[], FUEL)
     }
 
-    /// Whether some text matches all of them and none of the excluded regular expressions.
-    pub(super) fn meet_outside<'a>(
+    /// The same with the effort that the recogniser makes when it asks this again.
+    pub(super) fn meet_in_recogniser<'a>(
+        patterns: impl IntoIterator<Item = &'a Pattern>,
+    ) -> Result<bool, TooComplex> {
+        Pattern::meet_outside(patterns, &[], FUEL_OF_RECOGNISER)
+    }
+
+    /// Whether some text matches all of them and is itself in none of the excluded regular expressions.
+    pub(super) fn leave<'a>(
         patterns: impl IntoIterator<Item = &'a Pattern>,
         excluded: &[String],
+    ) -> Result<bool, TooComplex> {
+        Pattern::meet_outside(patterns, excluded, FUEL)
+    }
+
+    fn meet_outside<'a>(
+        patterns: impl IntoIterator<Item = &'a Pattern>,
+        excluded: &[String],
+        fuel: u64,
     ) -> Result<bool, TooComplex> {
         let mut parts: Vec<RegexAst> = patterns
             .into_iter()
@@ -102,8 +119,11 @@ impl Pattern {
         parts.extend(excluded.map(|regex| RegexAst::Not(Box::new(regex))));
         let mut builder = RegexBuilder::new();
         let expr = builder.mk(&RegexAst::And(parts)).map_err(|_| TooComplex)?;
+        if builder.exprset().is_positive(expr) {
+            return Ok(true);
+        }
         let mut regex = builder
-            .to_regex_limited(expr, FUEL)
+            .to_regex_limited(expr, fuel)
             .map_err(|_| TooComplex)?;
         Ok(!regex.always_empty())
     }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::node::{Node, Types, same};
+use super::node::{Literals, Node, Types};
 use super::number::{Bound, Decimal};
 use super::reader::error;
 use super::{SchemaError, formats};
@@ -107,14 +107,13 @@ impl Place<'_> {
     }
 
     /// Lists are joined: a value must be in each.
-    pub(super) fn add_literals(&mut self, values: Vec<Value>) {
-        self.node.literals = Some(match self.node.literals.take() {
-            None => values,
-            Some(old) => {
-                let in_both = |value: &Value| values.iter().any(|other| same(value, other));
-                old.into_iter().filter(in_both).collect()
-            }
-        });
+    pub(super) fn add_literals(&mut self, values: &[Value]) {
+        let mut listed = Literals::default();
+        values.iter().for_each(|value| listed.push(value));
+        if let Some(old) = &self.node.literals {
+            listed.retain(|value| old.contains(value));
+        }
+        self.node.literals = Some(listed);
     }
 
     pub(super) fn decimal(&self, keyword: &str, value: &Value) -> Result<Decimal, Fault> {

@@ -315,7 +315,7 @@ fn has_raw_text(rule: &StringRule, typed: &[String]) -> Result<bool, super::patt
         Pattern::whole(WRITABLE),
         Pattern::of_length(rule.min, rule.max),
     ];
-    Pattern::meet_outside(rule.patterns.iter().chain(&own), typed)
+    Pattern::leave(rule.patterns.iter().chain(&own), typed)
 }
 
 fn expression(rule: &StringRule) -> String {

@@ -215,8 +215,8 @@ impl Reader<'_> {
         match keyword {
             "type" => place.types(value),
             "const" => {
-                let value = place.literal("const", value, 0)?.clone();
-                place.add_literals(vec![value]);
+                place.literal("const", value, 0)?;
+                place.add_literals(std::slice::from_ref(value));
                 Ok(())
             }
             "enum" => self.listed(place, value),
@@ -264,7 +264,7 @@ impl Reader<'_> {
         for value in values {
             place.literal("enum", value, 0)?;
         }
-        place.add_literals(values.clone());
+        place.add_literals(values);
         Ok(())
     }
 

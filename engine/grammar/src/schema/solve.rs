@@ -200,7 +200,7 @@ impl Solver<'_> {
     ) -> Result<Vec<Alternative>, SchemaError> {
         let nodes = || case.nodes.iter().map(|id| &self.schema.nodes[*id]);
         if let Some(literals) = nodes().find_map(|node| node.literals.as_ref()) {
-            return self.literals(case, literals);
+            return self.literals(case, literals.values());
         }
         if nodes().all(|node| node.is_free()) {
             return Ok(vec![Alternative::Any]);
@@ -244,7 +244,7 @@ impl Solver<'_> {
             }
             if fits && !is_writable(value) {
                 unwritable = Some(value);
-            } else if fits && !out.iter().any(|other| super::node::same(other, value)) {
+            } else if fits {
                 out.push(value.clone());
             }
         }
@@ -282,9 +282,13 @@ impl Solver<'_> {
             return Err(error(&self.schema.nodes[*id].path, "pattern", problem));
         }
         let length = Pattern::of_length(rule.min, rule.max);
+        let too_complex = |too| self.too_complex(*id, too);
+        let in_recogniser = rule.patterns.iter().chain([&length]);
+        if !Pattern::meet_in_recogniser(in_recogniser).map_err(too_complex)? {
+            return Ok(None);
+        }
         let own = [Pattern::whole(WRITABLE), length];
-        let meet = Pattern::meet(rule.patterns.iter().chain(&own));
-        match meet.map_err(|too| self.too_complex(*id, too))? {
+        match Pattern::meet(rule.patterns.iter().chain(&own)).map_err(too_complex)? {
             true => Ok(Some(rule)),
             false => Ok(None),
         }

@@ -75,12 +75,14 @@ fn closed_variants(
     let mut out = Vec::new();
     for kept in choices(optional, spare).ok_or_else(|| too_many("maxProperties"))? {
         for forced in choices(&kept, missing).ok_or_else(|| too_many("minProperties"))? {
+            // The forced ones are the first that are used: so no text fits two choices of them.
+            let last = forced.last().copied();
             let mut uses = plain.uses.clone();
             for index in optional {
                 uses[*index] = match (kept.contains(index), forced.contains(index)) {
                     (_, true) => Use::Required,
-                    (true, false) => Use::Optional,
-                    (false, _) => Use::Never,
+                    (true, false) if last.is_none_or(|last| *index > last) => Use::Optional,
+                    _ => Use::Never,
                 };
             }
             out.push(Variant {
@@ -125,9 +127,12 @@ fn open_variants(
     }
     // At least one: any of the optional ones, or none of them and another key.
     let mut out = Vec::new();
-    for forced in optional {
+    for (at, forced) in optional.iter().enumerate() {
         let mut uses = plain.uses.clone();
         uses[*forced] = Use::Required;
+        optional[..at]
+            .iter()
+            .for_each(|index| uses[*index] = Use::Never);
         out.push(Variant {
             uses,
             min: None,

@@ -1,7 +1,7 @@
 //! Writes definitions as a schema that `llguidance` holds in full. It uses few keywords, each checked by the tests:
 //! no siblings of `$ref` and `anyOf`, no `oneOf`, no `format`, no bounds that are read loosely.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -11,6 +11,10 @@ use super::reader::error;
 use super::solution::{Alternative, Array, Definition, Key, Object, Solution};
 use super::variants::{Use, Variant, variants};
 use super::{SchemaError, SchemaLimits, Strictness};
+
+/// Optional properties that may follow each other with no required one between, and that the alternatives of one
+/// place may begin with: the recogniser keeps a few items for each, and takes 2 000 in all.
+const OPTIONAL_MAX: usize = 300;
 
 /// Writes schemas out of one solution.
 pub(super) struct Writer<'a> {
@@ -145,6 +149,16 @@ impl<'a> Writer<'a> {
             if self.solution.admits_a_value(alternative) {
                 self.alternative(path, alternative, depth, &mut out)?;
             }
+        }
+        let runs: Vec<[usize; 2]> = out.iter().map(optional_runs).collect();
+        let at_start: usize = runs.iter().map(|[first, _]| first).sum();
+        let longest = runs.iter().map(|[_, longest]| *longest).max().unwrap_or(0);
+        if at_start.max(longest) > OPTIONAL_MAX {
+            let problem = format!(
+                "{} optional ones in a row, expected at most {OPTIONAL_MAX} or more in `required`",
+                at_start.max(longest)
+            );
+            return Err(error(path, "properties", problem));
         }
         self.nodes += out.len();
         if self.nodes > self.nodes_max {
@@ -351,6 +365,30 @@ impl ObjectParts<'_> {
         }
         Value::Object(out)
     }
+}
+
+/// How many optional properties a written object begins with, and the longest run of them.
+fn optional_runs(object: &Value) -> [usize; 2] {
+    let Some(Value::Object(properties)) = object.get("properties") else {
+        return [0, 0];
+    };
+    let required = object.get("required").and_then(Value::as_array);
+    let required: BTreeSet<&str> = required
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let is_required = |name: &String| required.contains(name.as_str());
+    let first = properties
+        .keys()
+        .take_while(|name| !is_required(name))
+        .count();
+    let (mut run, mut longest) = (0, 0);
+    for name in properties.keys() {
+        run = if is_required(name) { 0 } else { run + 1 };
+        longest = longest.max(run);
+    }
+    [first, longest]
 }
 
 /// Whether the recogniser merges this schema with another one of its kind as we do.

@@ -1,8 +1,10 @@
 //! The gate in front of `llguidance`, against tables, against a plain validator on random schemas, and against the
 //! JSON Schema Test Suite. What the compiled grammar takes must always be valid.
 
+mod hostile;
 mod random;
 mod recogniser;
 mod suite;
 mod table;
+mod tools;
 mod validator;

@@ -21,7 +21,7 @@ impl Tape<'_> {
         Tape { choices, pos: 0 }
     }
 
-    fn below(&mut self, count: usize) -> usize {
+    pub fn below(&mut self, count: usize) -> usize {
         let choice = self.choices.get(self.pos).copied().unwrap_or(0);
         self.pos += 1;
         usize::from(choice) % count
@@ -31,7 +31,7 @@ impl Tape<'_> {
         items[self.below(items.len())].clone()
     }
 
-    fn chance(&mut self, in_ten: usize) -> bool {
+    pub fn chance(&mut self, in_ten: usize) -> bool {
         self.below(10) >= 10 - in_ten
     }
 }
@@ -337,7 +337,7 @@ fn near(tape: &mut Tape, root: &Value, schema: &Value, depth: usize) -> Value {
 }
 
 /// Cases of one run; `LOCKSTEP_CASES` asks for more.
-fn runner(cases: u32) -> TestRunner {
+pub fn runner(cases: u32) -> TestRunner {
     let asked = std::env::var("LOCKSTEP_CASES")
         .ok()
         .and_then(|cases| cases.parse().ok());

@@ -57,3 +57,42 @@ pub fn spaced(value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+impl Recogniser {
+    /// Walks so many bytes along its masks, in a fixed manner. Gives what was written, and whether that is
+    /// complete or could have been written on.
+    pub fn walk(&self, steps: usize, pick: &mut dyn FnMut(usize) -> usize) -> (String, bool) {
+        let mut matcher = self.matcher.deep_clone();
+        let mut written = Vec::new();
+        for _ in 0..steps {
+            let Ok(mask) = matcher.compute_mask() else {
+                return (String::from_utf8_lossy(&written).into_owned(), false);
+            };
+            let allowed: Vec<u32> = mask
+                .iter()
+                .filter(|token| (32..256).contains(token))
+                .collect();
+            let is_complete = matcher.is_accepting().unwrap_or(false);
+            if allowed.is_empty() || (is_complete && pick(4) == 0) {
+                return (String::from_utf8_lossy(&written).into_owned(), is_complete);
+            }
+            // Of all bytes of text, mostly plain ones: else strings would be noise beyond ASCII.
+            let plain = allowed
+                .iter()
+                .copied()
+                .filter(|token| *token < 127)
+                .collect::<Vec<_>>();
+            let from = if plain.is_empty() { &allowed } else { &plain };
+            let token = from[pick(from.len())];
+            if matcher.consume_token(token).is_err() {
+                return (String::from_utf8_lossy(&written).into_owned(), false);
+            }
+            written.push(token as u8);
+            if matcher.is_stopped() {
+                break;
+            }
+        }
+        let is_complete = matcher.is_accepting().unwrap_or(false) || matcher.is_stopped();
+        (String::from_utf8_lossy(&written).into_owned(), is_complete)
+    }
+}

@@ -10,6 +10,9 @@ type Predicate = fn(&str) -> bool;
 pub const PATTERNS: &[(&str, Predicate)] = &[
     ("^a", |text| text.starts_with('a')),
     ("b$", |text| text.ends_with('b')),
+    ("^[0-9]+$", |text| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_digit())
+    }),
     ("^[ab]*$", |text| text.chars().all(|c| c == 'a' || c == 'b')),
     ("ab|\\d", |text| {
         text.contains("ab") || text.chars().any(|c| c.is_ascii_digit())
@@ -42,6 +45,20 @@ fn exact(value: &Value) -> i128 {
             );
             digits / scale
         }
+    }
+}
+
+/// Whether all numbers in a value are short enough to be exact here.
+pub fn has_exact_numbers(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            let text = number.to_string();
+            let digits = text.bytes().filter(u8::is_ascii_digit).count();
+            digits <= 12 && !text.contains(['e', 'E'])
+        }
+        Value::Array(items) => items.iter().all(has_exact_numbers),
+        Value::Object(members) => members.values().all(has_exact_numbers),
+        _ => true,
     }
 }
 
