@@ -164,6 +164,11 @@ impl Boundary {
         }
     }
 
+    /// Holds another output to the same constraint, from its first token.
+    pub fn restarted(&self) -> Boundary {
+        Boundary::new(self.program.clone())
+    }
+
     fn session(&mut self) -> Result<&mut Session, MatcherError> {
         let none = || MatcherError::Broken("no grammar is open".to_string());
         self.sessions.last_mut().ok_or_else(none)
