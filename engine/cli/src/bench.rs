@@ -20,7 +20,7 @@ use lockstep_package::{Package, Progress};
 use lockstep_step::{SamplingParams, TokenId};
 use serde_json::{Value, json};
 use statistics::median;
-use std::{process::ExitCode, time::Instant};
+use std::{process::ExitCode, sync::Arc, time::Instant};
 use work::Work;
 
 const EXAMPLES: &str = "\
@@ -111,7 +111,7 @@ fn bench(args: &BenchArgs) -> Result<(), Failure> {
             paint.yellow("this is a debug build: figures of a release build count")
         );
     }
-    let mut package = session::open_package(&args.model)?;
+    let mut package = Arc::new(session::open_package(&args.model)?);
     let work = work::count(&package, args.weights);
     let buffer = if args.no_limits {
         None
@@ -139,10 +139,10 @@ fn default_threads() -> Vec<u32> {
 
 fn measure(
     args: &BenchArgs,
-    package: Package,
+    package: Arc<Package>,
     threads: u32,
     buffer: Option<&machine::Buffer>,
-) -> Result<(Row, Package), Failure> {
+) -> Result<(Row, Arc<Package>), Failure> {
     let machine = MachineArgs {
         backend: BackendKind::Cpu,
         weights: args.weights,

@@ -6,11 +6,12 @@ use crate::{
     dialogue::{self, Dialogue, DialogueArgs, LimitArgs},
     exit::{Exit, Failure},
     flags::{EngineArgs, MachineArgs, ModelArgs, SamplingArgs},
+    form::{Form, FormArgs},
     interrupt::Interrupt,
     session::Session,
     terminal::Paint,
 };
-use lockstep_core::{Event, EventKind, Finish};
+use lockstep_core::{Event, EventKind, Finish, Request};
 use serde_json::{Value, json};
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -22,6 +23,7 @@ Examples:
   lockstep chat
   lockstep chat --tools tools.json --seed 7
   lockstep chat -m ./SmolLM2-135M-Instruct --system 'Answer in one sentence.'
+  lockstep chat --regex '[A-Z][a-z ]+[.]'
   printf 'Hello.\\nWhat is 3 plus 4?\\n' | lockstep chat
 
 In a conversation:
@@ -46,6 +48,8 @@ pub struct ChatArgs {
     hide_reasoning: bool,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten, next_help_heading = "Form of the answers")]
+    form: FormArgs,
     #[command(flatten, next_help_heading = "Sampling")]
     sampling: SamplingArgs,
     #[command(flatten, next_help_heading = "Model")]
@@ -106,6 +110,7 @@ fn chat(args: &ChatArgs) -> Result<(), Failure> {
     }
     let mut conversation = Conversation {
         args,
+        form: Form::new(&args.form, &session.package, Some(&dialogue))?,
         beginning: dialogue.messages.clone(),
         dialogue,
         session,
@@ -152,6 +157,8 @@ struct Conversation<'a> {
     /// The messages that it began with.
     beginning: Vec<Value>,
     dialogue: Dialogue,
+    /// What answers are held to, if they are.
+    form: Option<Form>,
     session: Session,
     screen: Screen,
     interrupt: Interrupt,
@@ -199,9 +206,13 @@ impl Conversation<'_> {
         let package = &self.session.package;
         let prompt = self.dialogue.encode(package)?;
         let sampling = dialogue::sampling(package, &self.args.sampling)?;
-        let request = self
-            .dialogue
-            .request(package, &prompt, sampling, &self.args.limits);
+        let limits = &self.args.limits;
+        let form = self.form.as_ref();
+        let matcher = form.map(|form| form.of_chat(&self.dialogue, limits));
+        let request = Request {
+            matcher: matcher.transpose()?.flatten(),
+            ..self.dialogue.request(package, &prompt, sampling, limits)
+        };
         let seq = self.session.submit(request)?;
         let mut answer = Answer::default();
         let (screen, interrupt) = (&mut self.screen, &self.interrupt);

@@ -106,13 +106,31 @@ impl Dialogue {
                 "leave --tools out, or take a model whose tags are known, such as the embedded one",
             ));
         }
-        let tools = (!self.tools.is_empty()).then_some(self.tools.as_slice());
+        // `strict` is said to the engine, not to the model.
+        let listed: Vec<Value> = self.tools.iter().map(without_strict).collect();
+        let tools = (!listed.is_empty()).then_some(listed.as_slice());
         package
             .encode_chat(&self.messages, tools, &self.template_args, true)
             .map_err(|error| {
                 let next = "`lockstep generate` without --chat takes a plain prompt";
                 Failure::input(error, next)
             })
+    }
+
+    /// Whether a tool's calls must be of its schema.
+    pub fn has_strict_tools(&self) -> bool {
+        let strict = |tool: &Value| tool["function"]["strict"] == true;
+        self.tools.iter().any(strict)
+    }
+
+    /// The conversation as the API has it.
+    pub fn body(&self) -> Map<String, Value> {
+        let fields = json!({
+            "messages": self.messages,
+            "tools": self.tools,
+            "chat_template_kwargs": self.template_args,
+        });
+        fields.as_object().cloned().unwrap_or_default()
     }
 
     /// A request for the model's next answer.
@@ -202,6 +220,14 @@ fn request(
 pub fn sampling(package: &Package, args: &SamplingArgs) -> Result<SamplingParams, Failure> {
     let seed = args.seed.map_or_else(session::draw_seed, Ok)?;
     args.resolve(session::sampling_defaults(package), seed)
+}
+
+fn without_strict(tool: &Value) -> Value {
+    let mut tool = tool.clone();
+    if let Some(function) = tool["function"].as_object_mut() {
+        function.shift_remove("strict");
+    }
+    tool
 }
 
 fn parse_tools(text: &str) -> Result<Vec<Value>, String> {

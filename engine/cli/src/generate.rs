@@ -6,10 +6,11 @@ use crate::{
     dialogue::{self, Dialogue, DialogueArgs, LimitArgs},
     exit::Failure,
     flags::{EngineArgs, MachineArgs, ModelArgs, SamplingArgs},
+    form::{Form, FormArgs},
     session::Session,
     terminal::Paint,
 };
-use lockstep_core::{Event, EventKind, Finish, Finished};
+use lockstep_core::{Event, EventKind, Finish, Finished, Request};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -23,6 +24,8 @@ Examples:
   lockstep generate --chat 'What is the capital of Peru?'
   echo 'Once upon a time' | lockstep generate -m ./SmolLM2-135M --max-tokens 40
   lockstep generate --chat 'Set an alarm to 7:00' --tools tools.json --json
+  lockstep generate --chat 'Which city?' --choice Lima --choice Quito
+  lockstep generate --chat 'Tell me about Peru' --json-schema country.json
   lockstep generate 'The' --seed 7 --temperature 1 --json --digests";
 
 /// Writes the answer to one prompt.
@@ -45,6 +48,8 @@ pub struct GenerateArgs {
     digests: bool,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten, next_help_heading = "Form of the answer")]
+    form: FormArgs,
     #[command(flatten, next_help_heading = "Conversation (with --chat)")]
     dialogue: DialogueArgs,
     #[command(flatten, next_help_heading = "Sampling")]
@@ -79,10 +84,20 @@ fn generate(args: &GenerateArgs) -> Result<(), Failure> {
         let mut dialogue = Dialogue::new(&args.dialogue)?;
         dialogue.user(&text);
         let prompt = dialogue.encode(package)?;
-        dialogue.request(package, &prompt, sampling, &args.limits)
+        let form = Form::new(&args.form, package, Some(&dialogue))?;
+        let matcher = form.map(|form| form.of_chat(&dialogue, &args.limits));
+        Request {
+            matcher: matcher.transpose()?.flatten(),
+            ..dialogue.request(package, &prompt, sampling, &args.limits)
+        }
     } else {
         let prompt = dialogue::encode_plain(package, &text)?;
-        dialogue::plain_request(package, prompt, sampling, &args.limits)
+        let form = Form::new(&args.form, package, None)?;
+        let matcher = form.map(|form| form.of_prompt(&prompt, &args.limits));
+        Request {
+            matcher: matcher.transpose()?.flatten(),
+            ..dialogue::plain_request(package, prompt, sampling, &args.limits)
+        }
     };
     let prompt_ids: Vec<u32> = request.prompt.iter().map(|token| token.0).collect();
     session.submit(request)?;

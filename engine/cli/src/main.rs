@@ -10,10 +10,12 @@ mod check_logits;
 mod dialogue;
 mod exit;
 mod flags;
+mod form;
 mod generate;
 mod hub;
 mod inspect;
 mod interrupt;
+mod masks;
 mod parse;
 mod pipe;
 mod serve;
@@ -53,6 +55,7 @@ enum Command {
     Bench(bench::BenchArgs),
     CheckLogits(check_logits::CheckLogitsArgs),
     Parse(parse::ParseArgs),
+    Masks(masks::MasksArgs),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::CheckLogits(args) => check_logits::run(&args),
         Command::Parse(args) => parse::run(&args),
+        Command::Masks(args) => masks::run(&args),
     }
 }
 

@@ -9,9 +9,10 @@ use crate::{
 };
 use clap::ValueEnum;
 use lockstep_core::Engine;
-use lockstep_server::{Limits, SamplingPolicy, Server, ServerConfig, ServerHandle};
+use lockstep_server::{
+    DeliveryPolicy, Limits, SamplingPolicy, Server, ServerConfig, ServerHandle, ToolGrammar,
+};
 use lockstep_step::Backend;
-use lockstep_tags::Delivery;
 use std::{
     fs,
     io::{self, IsTerminal, Write},
@@ -62,8 +63,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     served_model_name: Vec<String>,
     /// When a tool call is delivered: as it is written, or once it has parsed.
-    #[arg(long, value_enum, default_value_t = DeliveryKind::Whole)]
+    #[arg(long, value_enum, default_value_t = DeliveryKind::Auto)]
     delivery: DeliveryKind,
+    /// When tool calls are held to a grammar, so that none can be malformed.
+    #[arg(long, value_enum, default_value_t = ToolGrammarKind::Asked)]
+    tool_grammar: ToolGrammarKind,
     /// How the model writes tool calls [default: as its package says].
     #[arg(long, value_enum, default_value_t = ToolFormat::Auto)]
     tool_format: ToolFormat,
@@ -99,10 +103,20 @@ pub struct ServeArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DeliveryKind {
+    /// Eager where a grammar holds the call, whole elsewhere.
+    Auto,
     /// As it is written: earlier, but a call that breaks off was partly seen.
     Eager,
     /// Once it has parsed.
     Whole,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ToolGrammarKind {
+    /// Where a request asks for it: strict tools, a required or named tool, a single call.
+    Asked,
+    /// Wherever tools may be called.
+    Always,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -216,8 +230,13 @@ fn server_config(args: &ServeArgs, name: &str, api_keys: Vec<String>) -> ServerC
         ..Limits::default()
     };
     config.delivery = match args.delivery {
-        DeliveryKind::Eager => Delivery::Eager,
-        DeliveryKind::Whole => Delivery::Whole,
+        DeliveryKind::Auto => DeliveryPolicy::Auto,
+        DeliveryKind::Eager => DeliveryPolicy::Eager,
+        DeliveryKind::Whole => DeliveryPolicy::Whole,
+    };
+    config.tool_grammar = match args.tool_grammar {
+        ToolGrammarKind::Asked => ToolGrammar::Asked,
+        ToolGrammarKind::Always => ToolGrammar::Always,
     };
     config.sampling_policy = match args.sampling_ranges {
         RangesKind::Clamp => SamplingPolicy::Clamp,

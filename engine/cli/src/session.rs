@@ -102,7 +102,7 @@ pub fn draw_seed() -> Result<u64, Failure> {
 /// A model, ready to answer.
 pub struct Session {
     /// What it is served from.
-    pub package: Package,
+    pub package: Arc<Package>,
     engine: Engine,
     backend: AnyBackend,
     start: Instant,
@@ -128,11 +128,12 @@ impl Session {
     /// # Errors
     /// Flags that the engine can't run with.
     pub fn new(
-        package: Package,
+        package: impl Into<Arc<Package>>,
         backend: AnyBackend,
         engine: &EngineArgs,
     ) -> Result<Session, Failure> {
-        let vocabulary = Arc::new(lockstep_server::vocabulary(&package));
+        let package = package.into();
+        let vocabulary = Arc::new(lockstep_server::vocabulary(package.as_ref()));
         let engine = Engine::new(engine_config(engine), backend.limits(), vocabulary)
             .map_err(|error| Failure::usage(error, "change the flags named there"))?;
         Ok(Session {
@@ -144,7 +145,7 @@ impl Session {
     }
 
     /// Gives the package back, for another backend.
-    pub fn into_package(self) -> Package {
+    pub fn into_package(self) -> Arc<Package> {
         self.package
     }
 

@@ -1,16 +1,20 @@
 //! A client's request in the engine's words: prompts, how to draw, when to end. Both APIs are
 //! turned into this, and from here on nothing knows which one it was.
 
+use crate::constraint::{
+    Asked, AskedAnswer, AskedCalls, AskedConstraint, DeclaredTool, constraint, reasoning,
+};
 use crate::driver::{Input, Submission, SubmitError};
 use crate::generation::Generation;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
-use crate::model::ModelError;
+use crate::model::{ChatPrompt, ModelError};
 use crate::net::oneshot;
 use crate::sampling::{AskedSampling, choice_seed};
-use crate::state::Shared;
+use crate::state::{DeliveryPolicy, Shared};
 use lockstep_core::{ReasoningBudget, Refusal, Request};
-use lockstep_step::{SamplingParams, TokenId};
+use lockstep_grammar::{Boundary, ToolChoice};
+use lockstep_step::{Matcher, SamplingParams, TokenId};
 use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet, starts_in_reasoning};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -25,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) ignore_eos: bool,
     pub(crate) stop_strings: Vec<String>,
     pub(crate) tags: ParserOptions,
+    /// What the answers are held to.
+    pub(crate) constraint: Option<AskedConstraint>,
     pub(crate) reasoning: Option<ReasoningBudget>,
     pub(crate) wants_tokens: bool,
     pub(crate) stream: bool,
@@ -42,7 +48,7 @@ impl Job {
         choice_seed(self.sampling.seed, choice as u32 % self.n)
     }
 
-    fn request(&self, shared: &Shared, choice: usize) -> Request {
+    fn request(&self, shared: &Shared, choice: usize, matcher: Option<&Boundary>) -> Request {
         let prompt = self.prompts[choice / self.n as usize].clone();
         let room = shared
             .backend
@@ -65,7 +71,7 @@ impl Job {
             },
             stop_strings: self.stop_strings.clone(),
             tags: self.tags.clone(),
-            matcher: None,
+            matcher: matcher.map(|matcher| Box::new(matcher.restarted()) as Box<dyn Matcher>),
             reasoning: self.reasoning.clone(),
             token_events: self.wants_tokens,
         }
@@ -73,10 +79,16 @@ impl Job {
 
     /// Hands it to the engine.
     pub(crate) async fn submit(&self, shared: &Shared) -> Result<Generation, ApiError> {
+        let matcher = match &self.constraint {
+            Some(asked) => shared.grammars.matcher(asked, &shared.metrics).await?,
+            None => None,
+        };
         let choices = 0..self.num_choices();
         let (reply, answer) = oneshot::channel();
         let submission = Submission {
-            requests: choices.map(|choice| self.request(shared, choice)).collect(),
+            requests: choices
+                .map(|choice| self.request(shared, choice, matcher.as_ref()))
+                .collect(),
             wants_tokens: self.wants_tokens,
             // A unary answer is bounded by its tokens, and read as fast as it comes.
             buffer_bytes_max: match self.stream {
@@ -132,12 +144,36 @@ fn refused(shared: &Shared, error: &SubmitError) -> ApiError {
 pub(crate) struct Conversation {
     /// In the shape that templates read.
     pub(crate) messages: Vec<Value>,
-    /// Likewise; empty where the model may not call any.
-    pub(crate) tools: Vec<Value>,
+    /// The tools that the request declares.
+    pub(crate) tools: Vec<DeclaredTool>,
+    /// Whether they may or must be called.
+    pub(crate) calls: AskedCalls,
+    /// What the answer itself may be.
+    pub(crate) answer: Option<AskedAnswer>,
     /// The template's own arguments.
     pub(crate) kwargs: Map<String, Value>,
     /// A limit on reasoning, with the field that asked for it.
     pub(crate) budget: Option<(&'static str, u32)>,
+}
+
+impl Conversation {
+    /// The tools as the model reads about them: none where none may be called.
+    pub(crate) fn listed_tools(&self) -> Vec<Value> {
+        if self.calls.choice == ToolChoice::Forbidden {
+            return Vec::new();
+        }
+        self.tools.iter().map(|tool| tool.listed.clone()).collect()
+    }
+
+    /// The prompt.
+    pub(crate) fn encode(&self, shared: &Shared) -> Result<ChatPrompt, ApiError> {
+        let tools = self.listed_tools();
+        let listed = (!tools.is_empty()).then_some(&tools[..]);
+        let prompt = shared
+            .model
+            .encode_chat(&self.messages, listed, &self.kwargs);
+        prompt.map_err(|error| prompt_error("messages", error))
+    }
 }
 
 /// What both chat APIs say about the answer.
@@ -159,19 +195,31 @@ pub(crate) fn chat_job(
     options: AnswerOptions,
 ) -> Result<Job, ApiError> {
     let contract = &shared.contract;
-    if !conversation.tools.is_empty() && contract.tag_format == TagFormat::Plain {
+    let listed = conversation.listed_tools();
+    if !listed.is_empty() && contract.tag_format == TagFormat::Plain {
         return Err(ApiError::unsupported(
             "tools",
             "this model has no known way of writing tool calls; send tool_choice none or no tools",
         ));
     }
-    let tools = tool_set(&conversation.tools)?;
-    let listed = (!conversation.tools.is_empty()).then_some(&conversation.tools[..]);
-    let prompt = shared
-        .model
-        .encode_chat(&conversation.messages, listed, &conversation.kwargs)
-        .map_err(|error| prompt_error("messages", error))?;
-    let reasoning = match (conversation.budget, contract.reasoning_close) {
+    let tools = tool_set(&listed)?;
+    let prompt = conversation.encode(shared)?;
+    let starts_in_reasoning = starts_in_reasoning(&prompt.text);
+    let constraint = constraint(
+        contract,
+        shared.grammars.rules(shared.config.tool_grammar),
+        reasoning(contract, starts_in_reasoning),
+        &Asked {
+            tools: &conversation.tools,
+            calls: &conversation.calls,
+            answer: conversation.answer.as_ref(),
+            ignore_eos: options.ignore_eos,
+        },
+    )?;
+    let held = constraint
+        .as_ref()
+        .is_some_and(AskedConstraint::holds_calls);
+    let budget = match (conversation.budget, contract.reasoning_close) {
         (None, _) => None,
         (Some((_, max_tokens)), Some(close)) => Some(ReasoningBudget {
             max_tokens,
@@ -197,16 +245,25 @@ pub(crate) fn chat_job(
         stop_strings: options.stop_strings,
         tags: ParserOptions {
             format: contract.tag_format,
-            starts_in_reasoning: starts_in_reasoning(&prompt.text),
+            starts_in_reasoning,
             reasoning: contract.reasoning_close.is_some(),
-            delivery: shared.config.delivery,
+            delivery: delivery(shared.config.delivery, held),
             tools: Arc::new(tools),
         },
-        reasoning,
+        constraint,
+        reasoning: budget,
         wants_tokens: options.logprobs.is_some(),
         stream: options.stream,
         warnings: used.warnings,
     })
+}
+
+/// When calls are delivered, and whether a grammar holds them.
+fn delivery(policy: DeliveryPolicy, held: bool) -> Delivery {
+    match (policy, held) {
+        (DeliveryPolicy::Eager, _) | (DeliveryPolicy::Auto, true) => Delivery::Eager,
+        (DeliveryPolicy::Whole, _) | (DeliveryPolicy::Auto, false) => Delivery::Whole,
+    }
 }
 
 pub(crate) fn count_clamped(shared: &Shared, warnings: &[Value]) {

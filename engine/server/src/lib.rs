@@ -8,8 +8,10 @@
 mod answer;
 mod anthropic;
 pub mod automaton;
+mod constraint;
 mod driver;
 mod generation;
+mod grammars;
 mod http;
 mod job;
 mod mask_workers;
@@ -17,13 +19,18 @@ mod metrics;
 mod model;
 mod net;
 mod openai;
+mod reader;
 mod sampling;
 mod sse;
 mod state;
+mod structured;
 mod time;
 
 pub use model::{
     ChatModel, ChatPrompt, ModelContract, ModelError, SamplingDefaults, SamplingRanges, vocabulary,
 };
 pub use net::{BindError, TcpListener, bind, serve, serve_connection};
-pub use state::{Limits, SamplingPolicy, Server, ServerConfig, ServerHandle};
+pub use reader::{ReadRequest, RequestError, RequestReader};
+pub use state::{
+    DeliveryPolicy, Limits, SamplingPolicy, Server, ServerConfig, ServerHandle, ToolGrammar,
+};

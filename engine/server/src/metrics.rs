@@ -7,6 +7,7 @@ mod families;
 
 use families::{FAMILIES, Kind};
 use lockstep_core::{EventKind, Finish, Finished, Request, Stats, Time};
+use lockstep_grammar::CacheStats;
 use lockstep_step::{BLOCK_LEN, BackendLimits};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -165,6 +166,19 @@ impl Metrics {
     pub(crate) fn masks(&self, busy_us: u64, wait_us: u64) {
         self.observe("lockstep_mask_fill_seconds", busy_us as f64 / 1e6);
         self.observe("lockstep_mask_wait_seconds", wait_us as f64 / 1e6);
+    }
+
+    /// A grammar was made, or found.
+    pub(crate) fn grammar(&self, seconds: f64, cache: &CacheStats) {
+        self.observe("lockstep_grammar_compile_seconds", seconds);
+        for (family, number) in [
+            ("lockstep_grammar_cache_hits_total", cache.hits),
+            ("lockstep_grammar_cache_misses_total", cache.misses),
+            ("lockstep_grammar_cache_evictions_total", cache.evictions),
+            ("lockstep_grammar_cache_entries", cache.entries as u64),
+        ] {
+            self.set(family, "", number as f64);
+        }
     }
 
     /// A sequence ended, by one of stop, length, abort and error.

@@ -207,3 +207,22 @@ pub(crate) fn spawn_engine(run: impl Future<Output = ()> + Send + 'static) -> st
         thread.spawn(move || runtime.block_on(run)).map(|_| ())
     }
 }
+
+/// Runs work that takes a while where it holds up no connection. In simulation, where threads can't be,
+/// it is done at once.
+///
+/// # Errors
+/// If it panicked, in words.
+pub(crate) async fn off_the_runtime<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    #[cfg(madsim)]
+    {
+        Ok(work())
+    }
+    #[cfg(not(madsim))]
+    {
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| error.to_string())
+    }
+}

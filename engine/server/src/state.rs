@@ -3,6 +3,7 @@
 //! Settings are fixed when the server starts; nothing here may change an answer afterwards.
 
 use crate::driver::{Driver, Input, Status};
+use crate::grammars::Grammars;
 use crate::http::router;
 use crate::mask_workers::MaskWorkers;
 use crate::metrics::Metrics;
@@ -11,7 +12,6 @@ use crate::net::{mpsc, oneshot, watch};
 use crate::time::{Clock, timeout};
 use lockstep_core::Engine;
 use lockstep_step::{Backend, BackendLimits};
-use lockstep_tags::Delivery;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,26 @@ pub enum SamplingPolicy {
     Clamp,
     /// The request is refused.
     Refuse,
+}
+
+/// When a tool call is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryPolicy {
+    /// As it is written where a grammar holds it, and else once it has parsed: no broken call is ever seen.
+    Auto,
+    /// As it is written: a call that breaks off was partly seen.
+    Eager,
+    /// Once it has parsed.
+    Whole,
+}
+
+/// When tool calls are held to a grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolGrammar {
+    /// Where a request asks for what needs one.
+    Asked,
+    /// Wherever tools may be called.
+    Always,
 }
 
 /// What a request may at most be, in countable units.
@@ -73,8 +93,10 @@ pub struct ServerConfig {
     pub model_names: Vec<String>,
     /// What a request may at most be.
     pub limits: Limits,
-    /// When a tool call is delivered. Without a grammar only `Whole` keeps a broken call unseen.
-    pub delivery: Delivery,
+    /// When a tool call is delivered.
+    pub delivery: DeliveryPolicy,
+    /// When tool calls are held to a grammar.
+    pub tool_grammar: ToolGrammar,
     /// What happens to sampling parameters outside the range.
     pub sampling_policy: SamplingPolicy,
     /// Ranges in place of the package's own.
@@ -100,7 +122,8 @@ impl ServerConfig {
         ServerConfig {
             model_names: vec![model_name.into()],
             limits: Limits::default(),
-            delivery: Delivery::Whole,
+            delivery: DeliveryPolicy::Auto,
+            tool_grammar: ToolGrammar::Asked,
             sampling_policy: SamplingPolicy::Clamp,
             ranges: None,
             api_keys: Vec::new(),
@@ -118,6 +141,7 @@ pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
     pub(crate) model: Arc<dyn ChatModel>,
     pub(crate) contract: ModelContract,
+    pub(crate) grammars: Grammars,
     /// The backend's limits, with the longest sequence that the engine can hold.
     pub(crate) backend: BackendLimits,
     pub(crate) inputs: mpsc::UnboundedSender<Input>,
@@ -128,6 +152,33 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What requests are read with where no engine will answer them.
+    pub(crate) fn without_engine(config: ServerConfig, model: Arc<dyn ChatModel>) -> Shared {
+        let contract = model.contract();
+        let limits = BackendLimits {
+            vocab_size: contract.vocab_size,
+            num_blocks: 0,
+            num_rows: 0,
+            seq_len_max: u32::MAX,
+            query_tokens_max: 0,
+        };
+        let name = config.model_names.first().cloned().unwrap_or_default();
+        let (inputs, _) = mpsc::unbounded_channel();
+        let (closed, _) = watch::channel(true);
+        Shared {
+            grammars: Grammars::new(&model, &contract),
+            metrics: Arc::new(Metrics::new(&name, &limits)),
+            config,
+            model,
+            contract,
+            backend: limits,
+            inputs,
+            status: Arc::new(Status::default()),
+            created: 0,
+            closed,
+        }
+    }
+
     /// The name that responses carry.
     pub(crate) fn model_name(&self) -> &str {
         self.config.model_names.first().map_or("", String::as_str)
@@ -185,6 +236,7 @@ impl Server {
         let (closed, _) = watch::channel(false);
         let shared = Arc::new(Shared {
             config,
+            grammars: Grammars::new(&model, &contract),
             model,
             contract,
             backend: limits,

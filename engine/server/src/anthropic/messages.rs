@@ -1,9 +1,10 @@
 //! The messages, system and tools of a messages request, to the shape that templates read.
 //! A block that can't be shown to the model is refused by name, never left out.
 
+use crate::constraint::DeclaredTool;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
-use crate::openai::chat_messages::{NEEDS_GRAMMAR, check_name};
+use crate::openai::chat_messages::check_name;
 use serde_json::{Map, Value, json};
 
 /// Reads `system` and `messages`.
@@ -161,8 +162,8 @@ fn text(content: &Value, path: &str) -> Result<Value, ApiError> {
     Ok(Value::String(joined))
 }
 
-/// Reads `tools` to the shape that templates read.
-pub(crate) fn tools(items: &[Value], max: usize) -> Result<Vec<Value>, ApiError> {
+/// Reads `tools`.
+pub(crate) fn tools(items: &[Value], max: usize) -> Result<Vec<DeclaredTool>, ApiError> {
     if items.len() > max {
         let message = format!("tools has {} tools, expected at most {max}", items.len());
         return Err(ApiError::field("too_many", "tools", message));
@@ -184,13 +185,15 @@ pub(crate) fn tools(items: &[Value], max: usize) -> Result<Vec<Value>, ApiError>
             Some(schema) => Value::Object(schema.map().clone()),
             None => return Err(fields.missing("input_schema", "a JSON schema")),
         };
-        if fields.bool("strict")? == Some(true) {
-            return Err(ApiError::unsupported(fields.path("strict"), NEEDS_GRAMMAR));
-        }
-        tools.push(json!({
-            "type": "function",
-            "function": {"name": name, "description": description, "parameters": schema},
-        }));
+        tools.push(DeclaredTool {
+            strict: fields.bool("strict")?,
+            listed: json!({
+                "type": "function",
+                "function": {"name": name, "description": description, "parameters": schema},
+            }),
+            schema_field: fields.path("input_schema"),
+            strict_field: fields.path("strict"),
+        });
     }
     Ok(tools)
 }

@@ -4,19 +4,20 @@
 use crate::anthropic::messages::{conversation, tools};
 use crate::anthropic::response::{MessageHead, collect};
 use crate::anthropic::stream::MessageStream;
+use crate::constraint::{AskedAnswer, AskedCalls, DeclaredTool, unknown_tool};
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
-    AnswerOptions, Conversation, chat_job, check_model, count_unknown, prompt_error, stop_strings,
-    token_count,
+    AnswerOptions, Conversation, chat_job, check_model, count_unknown, stop_strings, token_count,
 };
-use crate::openai::chat_messages::NEEDS_GRAMMAR;
-use crate::openai::chat_request::refuse_constraints;
+use crate::openai::chat_request::set_effort;
 use crate::sampling::AskedSampling;
 use crate::sse;
 use crate::state::Shared;
+use crate::structured;
 use axum::body::Body;
 use axum::http::Response;
+use lockstep_grammar::ToolChoice;
 use serde_json::{Map, Value, json};
 
 /// Accepted, and without effect here.
@@ -67,21 +68,13 @@ pub(crate) fn count_tokens(shared: &Shared, body: &Value) -> Result<Value, ApiEr
     let conversation = read(shared, &mut fields)?;
     fields.accept(&["max_tokens", "stream", "temperature"]);
     count_unknown(shared, &fields);
-    let tools = (!conversation.tools.is_empty()).then_some(&conversation.tools[..]);
-    let prompt = shared
-        .model
-        .encode_chat(&conversation.messages, tools, &conversation.kwargs)
-        .map_err(|error| prompt_error("messages", error))?;
+    let prompt = conversation.encode(shared)?;
     Ok(json!({"input_tokens": prompt.token_ids.len()}))
 }
 
 /// What both routes read.
 fn read(shared: &Shared, fields: &mut Fields<'_>) -> Result<Conversation, ApiError> {
     fields.accept(WITHOUT_EFFECT);
-    refuse_constraints(fields)?;
-    for name in ["output_format", "output_config"] {
-        fields.refuse(name, |_| false, NEEDS_GRAMMAR)?;
-    }
     for name in ["mcp_servers", "container"] {
         let empty = |value: &Value| *value == json!([]);
         fields.refuse(name, empty, "this server runs no tools")?;
@@ -89,38 +82,79 @@ fn read(shared: &Shared, fields: &mut Fields<'_>) -> Result<Conversation, ApiErr
     let messages = conversation(fields)?;
     let declared = fields.array("tools")?.unwrap_or_default();
     let declared = tools(declared, shared.config.limits.tools_max)?;
-    let offered = tool_choice(fields)?;
-    let (kwargs, budget) = thinking(fields)?;
+    let calls = tool_choice(fields, &declared)?;
+    let (mut kwargs, budget) = thinking(fields)?;
+    let answer = output(fields, &mut kwargs)?;
     Ok(Conversation {
         messages,
-        tools: if offered { declared } else { Vec::new() },
+        tools: declared,
+        calls,
+        answer,
         kwargs,
         budget,
     })
 }
 
-/// Whether the model may call tools.
-fn tool_choice(fields: &mut Fields<'_>) -> Result<bool, ApiError> {
+/// Whether tools may or must be called.
+fn tool_choice(fields: &mut Fields<'_>, tools: &[DeclaredTool]) -> Result<AskedCalls, ApiError> {
     let Some(mut choice) = fields.object("tool_choice")? else {
-        return Ok(true);
+        return Ok(AskedCalls::auto());
     };
     let kind = choice.required_string("type")?;
-    if choice.bool("disable_parallel_tool_use")? == Some(true) && kind != "none" {
-        let path = choice.path("disable_parallel_tool_use");
-        return Err(ApiError::unsupported(path, NEEDS_GRAMMAR));
-    }
-    match kind {
-        "auto" => Ok(true),
-        "none" => Ok(false),
-        "any" | "tool" => {
-            let why = format!("{kind:?}: {NEEDS_GRAMMAR}");
-            Err(ApiError::unsupported(choice.path("type"), &why))
+    let single = choice.bool("disable_parallel_tool_use")? == Some(true);
+    let name = choice.string("name")?;
+    let asked = match (kind, name) {
+        ("auto", _) => ToolChoice::Auto,
+        ("none", _) => ToolChoice::Forbidden,
+        ("any" | "tool", _) if tools.is_empty() => {
+            let expected = format!("at least one, as tool_choice.type is {kind:?}");
+            return Err(fields.missing("tools", &expected));
         }
-        other => {
+        ("any", _) => ToolChoice::Required,
+        ("tool", Some(name)) if tools.iter().any(|tool| tool.name() == name) => {
+            ToolChoice::Named(name.to_string())
+        }
+        ("tool", Some(name)) => return Err(unknown_tool(&choice.path("name"), name, tools)),
+        ("tool", None) => return Err(choice.missing("name", "the name of a tool")),
+        (other, _) => {
             let expected = "one of auto, none, any, tool";
-            Err(choice.wrong("type", &json!(other), expected))
+            return Err(choice.wrong("type", &json!(other), expected));
         }
+    };
+    Ok(AskedCalls {
+        choice: asked,
+        allowed: None,
+        single: single.then(|| choice.path("disable_parallel_tool_use")),
+    })
+}
+
+/// What the answer may be: in this API's own words, the older ones first, or in the other API's.
+fn output(
+    fields: &mut Fields<'_>,
+    kwargs: &mut Map<String, Value>,
+) -> Result<Option<AskedAnswer>, ApiError> {
+    let mut found = structured::answer(fields)?;
+    let mut formats = vec![fields.object("output_format")?];
+    if let Some(mut config) = fields.object("output_config")? {
+        if let Some(effort) = config.string("effort")? {
+            set_effort(kwargs, effort, "output_config.effort")?;
+        }
+        formats.push(config.object("format")?);
     }
+    for mut format in formats.into_iter().flatten() {
+        match format.required_string("type")? {
+            "json_schema" => {}
+            other => return Err(format.wrong("type", &json!(other), "\"json_schema\"")),
+        }
+        let path = format.path("schema");
+        let schema = format.required("schema", "a JSON schema")?;
+        let asked = structured::json_schema(schema, &path)?;
+        if let Some(first) = &found {
+            return Err(structured::conflict(&first.field, &asked.field));
+        }
+        found = Some(asked);
+    }
+    Ok(found)
 }
 
 /// The template's arguments and the limit on reasoning.

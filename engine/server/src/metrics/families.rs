@@ -263,9 +263,14 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         "Of these, drafts accepted.",
     ),
     (
+        "lockstep_constrained_requests_total",
+        Kind::Counter,
+        "Requests whose answer was held to a grammar, by kind of constraint.",
+    ),
+    (
         "lockstep_grammar_compile_seconds",
         Kind::Histogram(COMPILE),
-        "Time to compile a grammar.",
+        "Time to make a request's grammar, or to find it in the cache.",
     ),
     (
         "lockstep_grammar_cache_hits_total",
@@ -276,6 +281,11 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         "lockstep_grammar_cache_misses_total",
         Kind::Counter,
         "Grammars that had to be compiled.",
+    ),
+    (
+        "lockstep_grammar_cache_evictions_total",
+        Kind::Counter,
+        "Compiled grammars that left the cache for others.",
     ),
     (
         "lockstep_grammar_cache_entries",

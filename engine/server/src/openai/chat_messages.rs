@@ -1,8 +1,10 @@
 //! The messages and tools of a chat request, to the shape that templates read.
 //! A part that can't be shown to the model is refused by name, never left out.
 
+use crate::constraint::{AskedCalls, DeclaredTool, unknown_tool};
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
+use lockstep_grammar::ToolChoice;
 use serde_json::{Map, Value, json};
 
 /// Reads `messages`.
@@ -157,35 +159,137 @@ pub(crate) fn text(content: &Value, path: &str) -> Result<Value, ApiError> {
     Ok(Value::String(joined))
 }
 
-/// Reads `tools`, as templates read them.
-pub(crate) fn tools(items: &[Value], max: usize) -> Result<Vec<Value>, ApiError> {
+/// Reads `tools`.
+pub(crate) fn tools(items: &[Value], max: usize) -> Result<Vec<DeclaredTool>, ApiError> {
     if items.len() > max {
         let message = format!("tools has {} tools, expected at most {max}", items.len());
         return Err(ApiError::field("too_many", "tools", message));
     }
-    for (idx, item) in items.iter().enumerate() {
-        let mut fields = Fields::new(item, &format!("tools[{idx}]"))?;
-        expect_function(&mut fields)?;
-        let mut function = fields
-            .object("function")?
-            .ok_or_else(|| fields.missing("function", "an object"))?;
-        let name = function.required_string("name")?;
-        check_name(name, &function.path("name"))?;
-        function.string("description")?;
-        function.object("parameters")?;
-        if function.bool("strict")? == Some(true) {
-            return Err(ApiError::unsupported(
-                function.path("strict"),
-                NEEDS_GRAMMAR,
-            ));
-        }
-    }
-    Ok(items.to_vec())
+    let numbered = items.iter().enumerate();
+    numbered
+        .map(|(idx, item)| {
+            let mut fields = Fields::new(item, &format!("tools[{idx}]"))?;
+            expect_function(&mut fields)?;
+            let mut function = fields
+                .object("function")?
+                .ok_or_else(|| fields.missing("function", "an object"))?;
+            let name = function.required_string("name")?;
+            check_name(name, &function.path("name"))?;
+            function.string("description")?;
+            function.object("parameters")?;
+            let strict = function.bool("strict")?;
+            let mut listed = item.clone();
+            if let Some(function) = listed["function"].as_object_mut() {
+                function.shift_remove("strict");
+            }
+            Ok(DeclaredTool {
+                listed,
+                strict,
+                schema_field: function.path("parameters"),
+                strict_field: function.path("strict"),
+            })
+        })
+        .collect()
 }
 
-/// Why fields that constrain the output are refused.
-pub(crate) const NEEDS_GRAMMAR: &str =
-    "it needs the grammar engine, which this server does not have yet";
+/// Reads `tool_choice` and `parallel_tool_calls`.
+pub(crate) fn calls(
+    fields: &mut Fields<'_>,
+    tools: &[DeclaredTool],
+) -> Result<AskedCalls, ApiError> {
+    let mut calls = tool_choice(fields, tools)?;
+    if fields.bool("parallel_tool_calls")? == Some(false) {
+        calls.single = Some(fields.path("parallel_tool_calls"));
+    }
+    Ok(calls)
+}
+
+fn tool_choice(fields: &mut Fields<'_>, tools: &[DeclaredTool]) -> Result<AskedCalls, ApiError> {
+    let expected = "one of none, auto, required, or an object naming a function";
+    let choice = match fields.get("tool_choice") {
+        None => ToolChoice::Auto,
+        Some(Value::String(choice)) => match choice.as_str() {
+            "none" => ToolChoice::Forbidden,
+            "auto" => ToolChoice::Auto,
+            "required" => required(tools)?,
+            _ => return Err(fields.wrong("tool_choice", &json!(choice), expected)),
+        },
+        Some(choice @ Value::Object(_)) => {
+            return chosen_tools(&mut Fields::new(choice, "tool_choice")?, tools);
+        }
+        Some(other) => return Err(fields.wrong("tool_choice", other, expected)),
+    };
+    Ok(AskedCalls {
+        choice,
+        ..AskedCalls::auto()
+    })
+}
+
+/// A call can only be required where a tool is declared.
+fn required(tools: &[DeclaredTool]) -> Result<ToolChoice, ApiError> {
+    if tools.is_empty() {
+        let message = "tools is missing, expected at least one, as tool_choice is required";
+        return Err(ApiError::field("missing_field", "tools", message));
+    }
+    Ok(ToolChoice::Required)
+}
+
+/// A `tool_choice` that is an object.
+fn chosen_tools(choice: &mut Fields<'_>, tools: &[DeclaredTool]) -> Result<AskedCalls, ApiError> {
+    match choice.required_string("type")? {
+        "function" => Ok(AskedCalls {
+            choice: ToolChoice::Named(function_name(choice, tools)?),
+            ..AskedCalls::auto()
+        }),
+        "allowed_tools" => {
+            let expected = "an object with mode and tools";
+            let Some(mut allowed) = choice.object("allowed_tools")? else {
+                return Err(choice.missing("allowed_tools", expected));
+            };
+            let mode = allowed.required_string("mode")?;
+            let path = allowed.path("tools");
+            allowed.required("tools", "an array of tools")?;
+            let items = allowed.array("tools")?.unwrap_or_default();
+            let numbered = items.iter().enumerate();
+            let names = numbered.map(|(idx, item)| {
+                function_name(&mut Fields::new(item, &format!("{path}[{idx}]"))?, tools)
+            });
+            let names: Vec<String> = names.collect::<Result<_, _>>()?;
+            if names.is_empty() {
+                return Err(ApiError::value(path, &json!([]), "at least one tool"));
+            }
+            Ok(AskedCalls {
+                choice: match mode {
+                    "auto" => ToolChoice::Auto,
+                    "required" => required(tools)?,
+                    other => {
+                        let expected = "one of auto, required";
+                        return Err(allowed.wrong("mode", &json!(other), expected));
+                    }
+                },
+                allowed: Some(names),
+                single: None,
+            })
+        }
+        other => {
+            let expected = "one of function, allowed_tools";
+            Err(choice.wrong("type", &json!(other), expected))
+        }
+    }
+}
+
+/// The name in `{"type": "function", "function": {"name": ...}}`.
+fn function_name(fields: &mut Fields<'_>, tools: &[DeclaredTool]) -> Result<String, ApiError> {
+    expect_function(fields)?;
+    let Some(mut function) = fields.object("function")? else {
+        return Err(fields.missing("function", "an object with a name"));
+    };
+    let name = function.required_string("name")?;
+    match tools.iter().any(|tool| tool.name() == name) {
+        true => Ok(name.to_string()),
+        false => Err(unknown_tool(&function.path("name"), name, tools)),
+    }
+}
 
 /// A tool's name goes into prompts and tags as it is.
 pub(crate) fn check_name(name: &str, path: &str) -> Result<(), ApiError> {

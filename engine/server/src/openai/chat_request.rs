@@ -8,12 +8,13 @@ use crate::job::{
     AnswerOptions, Conversation, Job, chat_job, check_model, choices, count_unknown, stop_strings,
     token_count,
 };
-use crate::openai::chat_messages::{NEEDS_GRAMMAR, messages, tools};
+use crate::openai::chat_messages::{calls, messages, tools};
 use crate::openai::chat_response::{ChatHead, collect};
 use crate::openai::chat_stream::ChatStream;
 use crate::sampling::AskedSampling;
 use crate::sse;
 use crate::state::Shared;
+use crate::structured;
 use axum::body::Body;
 use axum::http::Response;
 use serde_json::{Map, Value, json};
@@ -29,21 +30,9 @@ const WITHOUT_EFFECT: &[&str] = &[
     "verbosity",
 ];
 
-/// Fields that constrain the output.
-const GRAMMAR_FIELDS: &[&str] = &[
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-    "grammar",
-    "regex",
-    "ebnf",
-];
-
 /// A request, understood.
-struct ChatRequest {
-    job: Job,
+pub(crate) struct ChatRequest {
+    pub(crate) job: Job,
     include_usage: bool,
     top_logprobs: Option<u32>,
 }
@@ -62,12 +51,13 @@ pub(crate) async fn answer(shared: &Shared, body: &Value) -> Result<Response<Bod
     Ok(crate::http::error::json_response(200, &body))
 }
 
-fn read(shared: &Shared, body: &Value) -> Result<ChatRequest, ApiError> {
+/// Reads a request.
+pub(crate) fn read(shared: &Shared, body: &Value) -> Result<ChatRequest, ApiError> {
     let limits = &shared.config.limits;
     let mut fields = Fields::new(body, "")?;
     check_model(shared, &mut fields)?;
     fields.accept(WITHOUT_EFFECT);
-    refuse_constraints(&mut fields)?;
+    let answer = structured::answer(&mut fields)?;
     for name in ["functions", "function_call"] {
         fields.refuse(name, |_| false, "send tools and tool_choice instead")?;
     }
@@ -93,18 +83,14 @@ fn read(shared: &Shared, body: &Value) -> Result<ChatRequest, ApiError> {
     let expected = "an array of messages";
     fields.required("messages", expected)?;
     let messages = messages(fields.array("messages")?.unwrap_or_default())?;
-    let declared = tools(fields.array("tools")?.unwrap_or_default(), limits.tools_max)?;
-    let offered = tool_choice(&mut fields, !declared.is_empty())?;
-    let tools = if offered { declared } else { Vec::new() };
-    if !tools.is_empty() {
-        let harmless = |value: &Value| *value == json!(true);
-        fields.refuse("parallel_tool_calls", harmless, NEEDS_GRAMMAR)?;
-    }
-    fields.bool("parallel_tool_calls")?;
+    let tools = tools(fields.array("tools")?.unwrap_or_default(), limits.tools_max)?;
+    let calls = calls(&mut fields, &tools)?;
     let (kwargs, budget) = reasoning_options(&mut fields)?;
     let conversation = Conversation {
         messages,
         tools,
+        calls,
+        answer,
         kwargs,
         budget,
     };
@@ -128,55 +114,6 @@ fn read(shared: &Shared, body: &Value) -> Result<ChatRequest, ApiError> {
         include_usage,
         top_logprobs,
     })
-}
-
-/// Refuses whatever constrains the output.
-pub(crate) fn refuse_constraints(fields: &mut Fields<'_>) -> Result<(), ApiError> {
-    for name in GRAMMAR_FIELDS {
-        fields.refuse(name, |_| false, NEEDS_GRAMMAR)?;
-    }
-    let Some(mut format) = fields.object("response_format")? else {
-        return Ok(());
-    };
-    match format.required_string("type")? {
-        "text" => Ok(()),
-        kind @ ("json_object" | "json_schema" | "regex" | "grammar" | "structural_tag") => {
-            let why = format!("{kind:?}: {NEEDS_GRAMMAR}");
-            Err(ApiError::unsupported(format.path("type"), &why))
-        }
-        other => {
-            let expected = "one of text, json_object, json_schema";
-            Err(format.wrong("type", &json!(other), expected))
-        }
-    }
-}
-
-/// Whether the model may call tools.
-fn tool_choice(fields: &mut Fields<'_>, declared: bool) -> Result<bool, ApiError> {
-    match fields.get("tool_choice") {
-        None => Ok(true),
-        Some(Value::String(choice)) => match choice.as_str() {
-            "none" => Ok(false),
-            "auto" => Ok(true),
-            "required" if declared => {
-                let why = format!("\"required\": {NEEDS_GRAMMAR}");
-                Err(ApiError::unsupported("tool_choice", &why))
-            }
-            "required" => Err(fields.missing("tools", "at least one, as tool_choice is required")),
-            _ => {
-                let expected = "one of none, auto, required, or an object naming a function";
-                Err(fields.wrong("tool_choice", &json!(choice), expected))
-            }
-        },
-        Some(Value::Object(_)) => {
-            let why = format!("a named function: {NEEDS_GRAMMAR}");
-            Err(ApiError::unsupported("tool_choice", &why))
-        }
-        Some(other) => {
-            let expected = "one of none, auto, required, or an object naming a function";
-            Err(fields.wrong("tool_choice", other, expected))
-        }
-    }
 }
 
 /// The template's arguments and the limit on reasoning.
@@ -212,7 +149,7 @@ fn reasoning_options(fields: &mut Fields<'_>) -> Result<ReasoningOptions, ApiErr
     Ok((kwargs, budget))
 }
 
-fn set_effort(
+pub(crate) fn set_effort(
     kwargs: &mut Map<String, Value>,
     effort: &str,
     path: &'static str,

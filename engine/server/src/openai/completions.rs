@@ -2,6 +2,7 @@
 //! Text passes through as the model wrote it: nothing is parsed and nothing trimmed.
 
 use crate::answer::ChoiceReader;
+use crate::constraint::{Asked, AskedCalls, constraint};
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
@@ -9,14 +10,16 @@ use crate::job::{
     stop_strings, token_count,
 };
 use crate::model::decode;
-use crate::openai::chat_request::{refuse_constraints, stream_options};
+use crate::openai::chat_request::stream_options;
 use crate::openai::chat_response::ChatHead;
 use crate::openai::completions_response::{CompletionStream, collect};
 use crate::sampling::AskedSampling;
 use crate::sse;
 use crate::state::Shared;
+use crate::structured;
 use axum::body::Body;
 use axum::http::Response;
+use lockstep_grammar::Reasoning;
 use lockstep_step::TokenId;
 use serde_json::{Value, json};
 
@@ -33,12 +36,12 @@ pub(crate) async fn answer(shared: &Shared, body: &Value) -> Result<Response<Bod
     let generation = job
         .submit(shared)
         .await
-        .map_err(|error| match error.param {
-            Some(_) => ApiError {
+        .map_err(|error| match error.param.as_deref() {
+            Some("messages") => ApiError {
                 param: Some("prompt".to_string()),
                 ..error
             },
-            None => error,
+            _ => error,
         })?;
     let head = ChatHead {
         id: crate::openai::chat_response::fresh_id("cmpl-")?,
@@ -54,18 +57,19 @@ pub(crate) async fn answer(shared: &Shared, body: &Value) -> Result<Response<Bod
 }
 
 /// A request, understood.
-struct Completion {
-    job: Job,
+pub(crate) struct Completion {
+    pub(crate) job: Job,
     include_usage: bool,
     /// What each prompt's texts begin with: the prompt where it is echoed, or nothing.
     echoes: Vec<String>,
 }
 
-fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
+/// Reads a request.
+pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
     let mut fields = Fields::new(body, "")?;
     check_model(shared, &mut fields)?;
     fields.accept(&["user", "metadata"]);
-    refuse_constraints(&mut fields)?;
+    let answer = structured::answer(&mut fields)?;
     let nothing = |value: &Value| *value == json!("") || *value == json!(false);
     fields.refuse("suffix", nothing, "this model can't fill in a middle")?;
     let echo = fields.bool("echo")?.unwrap_or(false);
@@ -105,6 +109,17 @@ fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
     count_clamped(shared, &used.warnings);
     let mut sampling = used.params;
     sampling.top_logprobs = logprobs;
+    let constraint = constraint(
+        &shared.contract,
+        shared.grammars.rules(shared.config.tool_grammar),
+        Reasoning::Off,
+        &Asked {
+            tools: &[],
+            calls: &AskedCalls::auto(),
+            answer: answer.as_ref(),
+            ignore_eos,
+        },
+    )?;
     let job = Job {
         prompts,
         n,
@@ -113,6 +128,7 @@ fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError> {
         ignore_eos,
         stop_strings,
         tags: plain_text(),
+        constraint,
         reasoning: None,
         wants_tokens: logprobs.is_some(),
         stream,

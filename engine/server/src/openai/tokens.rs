@@ -27,6 +27,7 @@ pub(crate) fn tokenize(shared: &Shared, body: &Value) -> Result<Value, ApiError>
         (Some(text), None) => shared.model.encode_text(text, add_special),
         (None, Some(items)) => {
             let tools = tools(declared, shared.config.limits.tools_max)?;
+            let tools: Vec<Value> = tools.into_iter().map(|tool| tool.listed).collect();
             let tools = (!tools.is_empty()).then_some(&tools[..]);
             let prompt = shared.model.encode_chat(&messages(items)?, tools, &kwargs);
             prompt.map(|prompt| prompt.token_ids)

@@ -3,14 +3,13 @@
 
 use crate::harness::*;
 use lockstep_server::automaton::check_chat_stream;
-use lockstep_server::{SamplingPolicy, SamplingRanges};
-use lockstep_tags::Delivery;
+use lockstep_server::{DeliveryPolicy, SamplingPolicy, SamplingRanges};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";
 
 /// Asks for a whole and a streamed answer, checks that they agree, and returns the whole one.
-async fn both(server: &TestServer, body: &Value, n: usize) -> Value {
+pub async fn both(server: &TestServer, body: &Value, n: usize) -> Value {
     // The seed is fixed, so that both are the same draw.
     let body = with(body, json!({"seed": 7}));
     let whole = server.post(CHAT, &body).await;
@@ -50,7 +49,11 @@ async fn reasoning_and_content_are_apart_and_trimmed() {
 
 #[tokio::test]
 async fn a_tool_call_arrives_whole() {
-    for delivery in [Delivery::Whole, Delivery::Eager] {
+    for delivery in [
+        DeliveryPolicy::Auto,
+        DeliveryPolicy::Whole,
+        DeliveryPolicy::Eager,
+    ] {
         let mut setup = Setup::says(WEATHER_CALL);
         setup.config.delivery = delivery;
         let server = setup.start();
@@ -103,21 +106,6 @@ async fn a_tool_result_goes_back_into_the_prompt() {
         text.ends_with("<tool_response>sunny</tool_response><|assistant|><think>"),
         "{text}"
     );
-}
-
-#[tokio::test]
-async fn with_tool_choice_none_a_call_is_text() {
-    let server = Setup::says(WEATHER_CALL).start();
-    let body = with(
-        &hello(),
-        json!({"tools": weather_tools(), "tool_choice": "none"}),
-    );
-    let answer = both(&server, &body, 1).await;
-    let content = answer["choices"][0]["message"]["content"]
-        .as_str()
-        .expect("text");
-    assert!(content.starts_with("On it.<tool_call>weather"), "{content}");
-    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const COMPLETIONS: &str = "/v1/completions";
 
 /// Asks for a whole and a streamed answer, checks that texts and ends agree, returns the whole one.
-async fn both(server: &TestServer, body: &Value, n: usize) -> Value {
+pub async fn both(server: &TestServer, body: &Value, n: usize) -> Value {
     let body = with(body, json!({"seed": 7}));
     let whole = server.post(COMPLETIONS, &body).await;
     assert_eq!(whole.status, 200, "{:?}", whole.bytes);

@@ -155,32 +155,36 @@ async fn messages() {
 }
 
 #[tokio::test]
-async fn tools_and_constraints() {
+async fn tools() {
     let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
     let choice = |choice: Value| json!({"tools": weather_tools(), "tool_choice": choice});
     let twice = [weather_tools()[0].clone(), weather_tools()[0].clone()];
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let allowed = |mode: &str, tools: Value| {
+        choice(json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}))
+    };
     let variants = vec![
         json!({"tools": {}}),
         json!({"tools": [{"type": "retrieval"}]}),
         json!({"tools": [{"type": "function"}]}),
         tool(json!({"name": "a b"})),
         tool(json!({"name": "f", "parameters": "none"})),
-        tool(json!({"name": "f", "strict": true})),
+        tool(json!({"name": "f", "strict": "yes"})),
         json!({"tools": twice}),
-        choice(json!("required")),
         choice(json!("maybe")),
-        choice(json!({"type": "function", "function": {"name": "weather"}})),
+        choice(json!(7)),
+        choice(named("other")),
+        choice(json!({"type": "custom", "custom": {"name": "weather"}})),
+        choice(json!({"type": "function"})),
+        choice(json!({"type": "allowed_tools"})),
+        allowed("auto", json!([])),
+        allowed("auto", json!([named("other")])),
+        allowed("any", json!([named("weather")])),
         json!({"tool_choice": "required"}),
-        json!({"tools": weather_tools(), "parallel_tool_calls": false}),
-        json!({"response_format": {"type": "json_object"}}),
-        json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
-        json!({"response_format": {"type": "poem"}}),
-        json!({"guided_regex": "a+"}),
-        json!({"structured_outputs": {"choice": ["a"]}}),
+        json!({"tool_choice": named("weather")}),
+        json!({"tools": weather_tools(), "parallel_tool_calls": "no"}),
+        with(&choice(json!("required")), json!({"ignore_eos": true})),
         json!({"functions": []}),
-        json!({"modalities": ["audio"]}),
-        json!({"model": "other"}),
-        json!({"model": 7}),
     ];
     check("/v1/chat/completions", hello(), variants, expect![[r#"
         400 tools invalid_value: tools is {}, expected an array
@@ -188,23 +192,133 @@ async fn tools_and_constraints() {
         400 tools[0].function missing_field: tools[0].function is missing, expected an object
         400 tools[0].function.name invalid_value: tools[0].function.name is "a b", expected 1 to 128 letters, digits, or any of _ - . : /
         400 tools[0].function.parameters invalid_value: tools[0].function.parameters is "none", expected an object
-        400 tools[0].function.strict unsupported_field: tools[0].function.strict is not supported: it needs the grammar engine, which this server does not have yet
+        400 tools[0].function.strict invalid_value: tools[0].function.strict is "yes", expected true or false
         400 tools[1] invalid_tool: tool `weather`: declared twice, expected each name once
-        400 tool_choice unsupported_field: tool_choice is not supported: "required": it needs the grammar engine, which this server does not have yet
         400 tool_choice invalid_value: tool_choice is "maybe", expected one of none, auto, required, or an object naming a function
-        400 tool_choice unsupported_field: tool_choice is not supported: a named function: it needs the grammar engine, which this server does not have yet
+        400 tool_choice invalid_value: tool_choice is 7, expected one of none, auto, required, or an object naming a function
+        400 tool_choice.function.name invalid_value: tool_choice.function.name is "other", expected one of the declared tools: weather
+        400 tool_choice.type invalid_value: tool_choice.type is "custom", expected one of function, allowed_tools
+        400 tool_choice.function missing_field: tool_choice.function is missing, expected an object with a name
+        400 tool_choice.allowed_tools missing_field: tool_choice.allowed_tools is missing, expected an object with mode and tools
+        400 tool_choice.allowed_tools.tools invalid_value: tool_choice.allowed_tools.tools is [], expected at least one tool
+        400 tool_choice.allowed_tools.tools[0].function.name invalid_value: tool_choice.allowed_tools.tools[0].function.name is "other", expected one of the declared tools: weather
+        400 tool_choice.allowed_tools.mode invalid_value: tool_choice.allowed_tools.mode is "any", expected one of auto, required
         400 tools missing_field: tools is missing, expected at least one, as tool_choice is required
-        400 parallel_tool_calls unsupported_field: parallel_tool_calls is not supported: it needs the grammar engine, which this server does not have yet
-        400 response_format.type unsupported_field: response_format.type is not supported: "json_object": it needs the grammar engine, which this server does not have yet
-        400 response_format.type unsupported_field: response_format.type is not supported: "json_schema": it needs the grammar engine, which this server does not have yet
-        400 response_format.type invalid_value: response_format.type is "poem", expected one of text, json_object, json_schema
-        400 guided_regex unsupported_field: guided_regex is not supported: it needs the grammar engine, which this server does not have yet
-        400 structured_outputs unsupported_field: structured_outputs is not supported: it needs the grammar engine, which this server does not have yet
+        400 tools missing_field: tools is missing, expected the tool that tool_choice.function.name names, "weather"
+        400 parallel_tool_calls invalid_value: parallel_tool_calls is "no", expected true or false
+        400 ignore_eos invalid_value: ignore_eos is true, expected false together with tool_choice
         400 functions unsupported_field: functions is not supported: send tools and tool_choice instead
-        400 modalities unsupported_field: modalities is not supported: this model writes text only
-        404 model model_not_found: model is "other", this server has tiny
-        400 model invalid_value: model is 7, expected a string
     "#]]).await;
+}
+
+#[tokio::test]
+async fn forms_of_the_answer() {
+    let format = |format: Value| json!({"response_format": format});
+    let structured = |form: Value| json!({"structured_outputs": form});
+    let many: Vec<String> = (0..5001).map(|number| number.to_string()).collect();
+    let variants = vec![
+        format(json!("json")),
+        format(json!({})),
+        format(json!({"type": "poem"})),
+        format(json!({"type": "regex", "pattern": "a"})),
+        format(json!({"type": "grammar", "grammar": "a"})),
+        format(json!({"type": "structural_tag"})),
+        format(json!({"type": "json_schema"})),
+        format(json!({"type": "json_schema", "json_schema": {"name": "x"}})),
+        format(json!({"type": "json_schema", "json_schema": {"schema": 7}})),
+        format(json!({"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}})),
+        structured(json!({})),
+        structured(json!({"json": "no schema"})),
+        structured(json!({"yaml": {}})),
+        structured(json!({"regex": 7})),
+        structured(json!({"choice": ["a", 7]})),
+        structured(json!({"choice": []})),
+        structured(json!({"choice": many})),
+        structured(json!({"regex": "a", "json": {}})),
+        structured(json!({"structural_tag": "x"})),
+        structured(json!({"regex": "a", "whitespace_pattern": " "})),
+        structured(json!({"json": {}, "disable_any_whitespace": true})),
+        structured(json!({"regex": "("})),
+        structured(json!({"regex": "a".repeat(5000)})),
+        structured(json!({"grammar": "start: nothing"})),
+        structured(json!({"grammar": "start: %json {}"})),
+        json!({"guided_json": [1]}),
+        json!({"guided_regex": "a", "guided_choice": ["a"]}),
+        json!({"guided_regex": "a", "response_format": {"type": "json_object"}}),
+        json!({"guided_whitespace_pattern": " "}),
+        json!({"grammar": "root ::= \"a\""}),
+        json!({"ebnf": "root ::= \"a\""}),
+        json!({"json_schema": {}}),
+        json!({"guided_regex": "a", "ignore_eos": true}),
+        json!({"modalities": ["audio"]}),
+        json!({"model": "other"}),
+        json!({"model": 7}),
+    ];
+    check(
+        "/v1/chat/completions",
+        hello(),
+        variants.clone(),
+        expect![[r#"
+            400 response_format invalid_value: response_format is "json", expected an object
+            400 response_format.type missing_field: response_format.type is missing, expected a string
+            400 response_format.type invalid_value: response_format.type is "poem", expected one of text, json_object, json_schema
+            400 response_format.type unsupported_field: response_format.type is not supported: "regex": send structured_outputs.regex or structured_outputs.grammar
+            400 response_format.type unsupported_field: response_format.type is not supported: "grammar": send structured_outputs.regex or structured_outputs.grammar
+            400 response_format.type unsupported_field: response_format.type is not supported: "structural_tag": send structured_outputs.regex or structured_outputs.grammar
+            400 response_format.json_schema missing_field: response_format.json_schema is missing, expected an object with a schema
+            400 response_format.json_schema.schema missing_field: response_format.json_schema.schema is missing, expected a JSON schema
+            400 response_format.json_schema.schema invalid_value: response_format.json_schema.schema is 7, expected a JSON schema, an object
+            400 response_format.json_schema.strict invalid_value: response_format.json_schema.strict is 1, expected true or false
+            400 structured_outputs invalid_value: structured_outputs is {}, expected one of json, regex, choice, grammar, json_object
+            400 structured_outputs.json invalid_value: structured_outputs.json is "no schema", expected a JSON schema, an object
+            400 structured_outputs.yaml unsupported_field: structured_outputs.yaml is not supported: expected json, regex, choice, grammar or json_object
+            400 structured_outputs.regex invalid_value: structured_outputs.regex is 7, expected a string
+            400 structured_outputs.choice[1] invalid_value: structured_outputs.choice[1] is 7, expected a string
+            400 structured_outputs.choice grammar_too_large: structured_outputs.choice can't be held: a number of choices of 0, expected at most 5000
+            400 structured_outputs.choice grammar_too_large: structured_outputs.choice can't be held: a number of choices of 5001, expected at most 5000
+            400 structured_outputs.regex invalid_value: both structured_outputs.json and structured_outputs.regex are there, expected one of them
+            400 structured_outputs.structural_tag unsupported_field: structured_outputs.structural_tag is not supported: send a Lark grammar
+            400 structured_outputs.whitespace_pattern unsupported_field: structured_outputs.whitespace_pattern is not supported: send a Lark grammar
+            400 structured_outputs.disable_any_whitespace unsupported_field: structured_outputs.disable_any_whitespace is not supported: say it in the schema or in a Lark grammar
+            400 structured_outputs.regex unsupported_grammar: structured_outputs.regex can't be held: at 2(4): invalid regex "(" (in regex): regex parse error:
+                (
+                ^
+            error: unclosed group
+               1 | start: T
+               2 | T: /(/
+                      ^
+            400 structured_outputs.regex grammar_too_large: structured_outputs.regex can't be held: a regex in bytes of 5000, expected at most 4096
+            400 structured_outputs.grammar unsupported_grammar: structured_outputs.grammar can't be held: at 1(8): unknown name: "nothing"
+               1 | start: nothing
+                          ^
+            400 structured_outputs.grammar unsupported_grammar: structured_outputs.grammar can't be held: the grammar uses %json, which this server doesn't have
+            400 guided_json invalid_value: guided_json is [1], expected a JSON schema, an object
+            400 guided_choice invalid_value: both guided_regex and guided_choice are there, expected one of them
+            400 guided_regex invalid_value: both response_format and guided_regex are there, expected one of them
+            400 guided_whitespace_pattern unsupported_field: guided_whitespace_pattern is not supported: blanks of JSON can't be chosen
+            400 grammar unsupported_field: grammar is not supported: servers disagree about its syntax; send a Lark grammar as structured_outputs.grammar
+            400 ebnf unsupported_field: ebnf is not supported: send a Lark grammar as structured_outputs.grammar
+            400 json_schema unsupported_field: json_schema is not supported: send response_format of type json_schema
+            400 ignore_eos invalid_value: ignore_eos is true, expected false together with guided_regex
+            400 modalities unsupported_field: modalities is not supported: this model writes text only
+            404 model model_not_found: model is "other", this server has tiny
+            400 model invalid_value: model is 7, expected a string
+        "#]],
+    )
+    .await;
+    // The fields are the same, and read the same, in plain completions.
+    let server = Setup::new().start();
+    for fields in variants
+        .into_iter()
+        .filter(|fields| fields["modalities"].is_null())
+    {
+        let chat = server
+            .post("/v1/chat/completions", &with(&hello(), fields.clone()))
+            .await;
+        let plain = with(&json!({"prompt": "a"}), fields);
+        let plain = server.post("/v1/completions", &plain).await;
+        assert_eq!(line(&plain), line(&chat));
+    }
 }
 
 #[tokio::test]
@@ -271,8 +385,14 @@ async fn anthropic_messages() {
         json!({"system": 5}),
         json!({"tools": [{"name": "f"}]}),
         json!({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
-        json!({"tools": [tool], "tool_choice": {"type": "any"}}),
-        json!({"tools": [tool], "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}}),
+        json!({"tool_choice": {"type": "any"}}),
+        json!({"tools": [tool], "tool_choice": {"type": "tool"}}),
+        json!({"tools": [tool], "tool_choice": {"type": "tool", "name": "g"}}),
+        json!({"tools": [tool], "tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}}),
+        json!({"output_config": {"effort": "wild"}}),
+        json!({"output_config": {"format": {"type": "text"}}}),
+        json!({"output_config": {"format": {"type": "json_schema"}}}),
+        json!({"output_format": {"type": "json_schema", "schema": {}}, "guided_regex": "a"}),
         json!({"tool_choice": {"type": "perhaps"}}),
         json!({"thinking": {"type": "enabled"}}),
         json!({"thinking": {"type": "enabled", "budget_tokens": 10}}),
@@ -293,8 +413,14 @@ async fn anthropic_messages() {
         400 system invalid_value: system is 5, expected a string or an array of content blocks
         400 tools[0].input_schema missing_field: tools[0].input_schema is missing, expected a JSON schema
         400 tools[0].type unsupported_field: tools[0].type is not supported: "web_search_20250305" would have to run on the server
-        400 tool_choice.type unsupported_field: tool_choice.type is not supported: "any": it needs the grammar engine, which this server does not have yet
-        400 tool_choice.disable_parallel_tool_use unsupported_field: tool_choice.disable_parallel_tool_use is not supported: it needs the grammar engine, which this server does not have yet
+        400 tools missing_field: tools is missing, expected at least one, as tool_choice.type is "any"
+        400 tool_choice.name missing_field: tool_choice.name is missing, expected the name of a tool
+        400 tool_choice.name invalid_value: tool_choice.name is "g", expected one of the declared tools: f
+        400 tool_choice.disable_parallel_tool_use invalid_value: tool_choice.disable_parallel_tool_use is 1, expected true or false
+        400 output_config.effort invalid_value: output_config.effort is "wild", expected one of none, minimal, low, medium, high, xhigh, max
+        400 output_config.format.type invalid_value: output_config.format.type is "text", expected "json_schema"
+        400 output_config.format.schema missing_field: output_config.format.schema is missing, expected a JSON schema
+        400 output_format.schema invalid_value: both guided_regex and output_format.schema are there, expected one of them
         400 tool_choice.type invalid_value: tool_choice.type is "perhaps", expected one of auto, none, any, tool
         400 thinking.budget_tokens missing_field: thinking.budget_tokens is missing, expected a whole number of at least 1
         400 thinking.budget_tokens invalid_value: thinking.budget_tokens is 10, expected less than max_tokens, 10

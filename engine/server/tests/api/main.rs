@@ -4,6 +4,7 @@
 mod broken_engine;
 mod chat;
 mod completions;
+mod constraints;
 mod errors;
 mod harness;
 mod load;

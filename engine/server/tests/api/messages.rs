@@ -73,7 +73,7 @@ fn fold(bytes: &[u8]) -> Value {
     message
 }
 
-async fn both(server: &TestServer, body: &Value) -> Value {
+pub async fn both(server: &TestServer, body: &Value) -> Value {
     let body = with(body, json!({"seed": 7}));
     let whole = server.post(MESSAGES, &body).await;
     assert_eq!(whole.status, 200, "{:?}", whole.bytes);
