@@ -8,6 +8,7 @@ mod generate;
 mod http;
 mod hub;
 mod logits;
+mod masks;
 mod models;
 mod running;
 mod serve;

@@ -95,7 +95,42 @@ fn every_bad_request_is_answered() {
             "an unsupported field",
             "POST",
             CHAT,
-            with(r#""response_format":{"type":"json_object"}"#),
+            with(r#""response_format":{"type":"poem"}"#),
+            400,
+        ),
+        (
+            "a schema nested deeply",
+            "POST",
+            CHAT,
+            with(&format!(
+                r#""guided_json":{}{{}}{}"#,
+                r#"{"items":"#.repeat(100),
+                "}".repeat(100)
+            )),
+            400,
+        ),
+        (
+            "a schema of many names",
+            "POST",
+            CHAT,
+            with(&format!(
+                r#""guided_json":{{"enum":[{}0]}}"#,
+                "\"name\",".repeat(20_000)
+            )),
+            400,
+        ),
+        (
+            "a regex that is none",
+            "POST",
+            CHAT,
+            with(r#""guided_regex":"(a""#),
+            400,
+        ),
+        (
+            "a required call without tools",
+            "POST",
+            CHAT,
+            with(r#""tool_choice":"required""#),
             400,
         ),
         (

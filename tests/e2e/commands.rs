@@ -13,6 +13,7 @@ fn help_has_examples() {
         "inspect",
         "bench",
         "parse",
+        "masks",
         "check-logits",
     ];
     for command in commands {

@@ -11,12 +11,15 @@ use crate::{
     terminal::Paint,
 };
 use lockstep_core::{Event, EventKind, Finish, Finished, Request};
+use lockstep_package::Package;
+use lockstep_step::SamplingParams;
 use serde_json::{Value, json};
 use std::{
     fs,
     io::{self, IsTerminal, Read, Write},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
 };
 
 const EXAMPLES: &str = "\
@@ -80,25 +83,7 @@ fn generate(args: &GenerateArgs) -> Result<(), Failure> {
     let package = &session.package;
     let sampling = dialogue::sampling(package, &args.sampling)?;
     let seed = sampling.seed;
-    let request = if args.chat {
-        let mut dialogue = Dialogue::new(&args.dialogue)?;
-        dialogue.user(&text);
-        let prompt = dialogue.encode(package)?;
-        let form = Form::new(&args.form, package, Some(&dialogue))?;
-        let matcher = form.map(|form| form.of_chat(&dialogue, &args.limits));
-        Request {
-            matcher: matcher.transpose()?.flatten(),
-            ..dialogue.request(package, &prompt, sampling, &args.limits)
-        }
-    } else {
-        let prompt = dialogue::encode_plain(package, &text)?;
-        let form = Form::new(&args.form, package, None)?;
-        let matcher = form.map(|form| form.of_prompt(&prompt, &args.limits));
-        Request {
-            matcher: matcher.transpose()?.flatten(),
-            ..dialogue::plain_request(package, prompt, sampling, &args.limits)
-        }
-    };
+    let request = request(args, package, &text, sampling)?;
     let prompt_ids: Vec<u32> = request.prompt.iter().map(|token| token.0).collect();
     session.submit(request)?;
     let mut answer = Answer::default();
@@ -137,6 +122,32 @@ fn generate(args: &GenerateArgs) -> Result<(), Failure> {
         Finish::Aborted => Err(Failure::failed("the answer was aborted")),
         Finish::EndToken(_) | Finish::StopString(_) | Finish::Length | Finish::ToolCalls => Ok(()),
     }
+}
+
+fn request(
+    args: &GenerateArgs,
+    package: &Arc<Package>,
+    text: &str,
+    sampling: SamplingParams,
+) -> Result<Request, Failure> {
+    if args.chat {
+        let mut dialogue = Dialogue::new(&args.dialogue)?;
+        dialogue.user(text);
+        let prompt = dialogue.encode(package)?;
+        let form = Form::new(&args.form, package, Some(&dialogue))?;
+        let matcher = form.map(|form| form.of_chat(&dialogue, &args.limits));
+        return Ok(Request {
+            matcher: matcher.transpose()?.flatten(),
+            ..dialogue.request(package, &prompt, sampling, &args.limits)
+        });
+    }
+    let prompt = dialogue::encode_plain(package, text)?;
+    let form = Form::new(&args.form, package, None)?;
+    let matcher = form.map(|form| form.of_prompt(&prompt, &args.limits));
+    Ok(Request {
+        matcher: matcher.transpose()?.flatten(),
+        ..dialogue::plain_request(package, prompt, sampling, &args.limits)
+    })
 }
 
 fn prompt_text(args: &GenerateArgs) -> Result<String, Failure> {

@@ -194,70 +194,67 @@ fn print(
     next: &Next,
     grammars: &[String],
 ) -> Result<Shown, Failure> {
-    let kinds = request.constraint_kinds();
-    let listed = next.allowed.iter().take(args.limit);
-    if args.json {
-        let one = |token: &TokenId| json!({"token": token.0, "text": text(package, &[*token])});
-        let mut report = json!({
-            "constraint": kinds,
-            "prefix_tokens": next.prefix,
-            "num_allowed": next.allowed.len(),
-            "vocab_size": package.contract.vocab_size,
-            "may_end": next.may_end,
-            "forced": {"text": text(package, &next.forced), "tokens": next.forced},
-            "allowed": listed.map(one).collect::<Vec<_>>(),
-        });
-        if args.explain {
-            report["grammars"] = json!(grammars);
-        }
-        println!("{report:#}");
-        return Ok(Shown::Next);
+    match args.json {
+        true => println!("{:#}", as_json(args, package, request, next, grammars)),
+        false => print_table(args, package, request, next, grammars),
     }
+    Ok(Shown::Next)
+}
+
+fn as_json(
+    args: &MasksArgs,
+    package: &Package,
+    request: &ReadRequest,
+    next: &Next,
+    grammars: &[String],
+) -> Value {
+    let one = |token: &TokenId| json!({"token": token.0, "text": text(package, &[*token])});
+    let mut report = json!({
+        "constraint": request.constraint_kinds(),
+        "prefix_tokens": next.prefix,
+        "num_allowed": next.allowed.len(),
+        "vocab_size": package.contract.vocab_size,
+        "may_end": next.may_end,
+        "forced": {"text": text(package, &next.forced), "tokens": next.forced},
+        "allowed": next.allowed.iter().take(args.limit).map(one).collect::<Vec<_>>(),
+    });
+    if args.explain {
+        report["grammars"] = json!(grammars);
+    }
+    report
+}
+
+fn print_table(
+    args: &MasksArgs,
+    package: &Package,
+    request: &ReadRequest,
+    next: &Next,
+    grammars: &[String],
+) {
     let paint = Paint::stdout();
     let row = |name: &str, value: String| println!("{} {value}", paint.dim(&format!("{name:<11}")));
-    let kinds = if kinds.is_empty() {
-        "none: anything may be written".to_owned()
-    } else {
-        kinds.join(", ")
-    };
+    let quoted =
+        |tokens: &[TokenId]| format!("{} tokens, {:?}", tokens.len(), text(package, tokens));
+    let kinds = request.constraint_kinds().join(", ");
     let (allowed, size) = (next.allowed.len(), package.contract.vocab_size);
-    row("constraint", kinds);
-    row(
-        "after",
-        format!(
-            "{} tokens, {:?}",
-            next.prefix.len(),
-            text(package, &next.prefix)
-        ),
-    );
+    let none = "none: anything may be written".to_owned();
+    row("constraint", if kinds.is_empty() { none } else { kinds });
+    row("after", quoted(&next.prefix));
     row("allowed", format!("{allowed} of {size} tokens"));
     row(
         "may end",
         (if next.may_end { "yes" } else { "no" }).to_owned(),
     );
-    row(
-        "forced",
-        format!(
-            "{} tokens, {:?}",
-            next.forced.len(),
-            text(package, &next.forced)
-        ),
-    );
+    row("forced", quoted(&next.forced));
     println!();
-    for token in listed {
+    for token in next.allowed.iter().take(args.limit) {
         println!("{:>8}  {:?}", token.0, text(package, &[*token]));
     }
     if allowed > args.limit {
-        println!(
-            "{}",
-            paint.dim(&format!(
-                "and {} more; --limit lists them",
-                allowed - args.limit
-            ))
-        );
+        let more = format!("and {} more; --limit lists them", allowed - args.limit);
+        println!("{}", paint.dim(&more));
     }
     for grammar in grammars {
         println!("\n{}\n{}", paint.dim("grammar"), grammar.trim_end());
     }
-    Ok(Shown::Next)
 }

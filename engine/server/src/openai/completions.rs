@@ -2,7 +2,7 @@
 //! Text passes through as the model wrote it: nothing is parsed and nothing trimmed.
 
 use crate::answer::ChoiceReader;
-use crate::constraint::{Asked, AskedCalls, constraint};
+use crate::constraint::{Asked, AskedAnswer, AskedCalls, AskedConstraint, constraint};
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
@@ -109,17 +109,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError
     count_clamped(shared, &used.warnings);
     let mut sampling = used.params;
     sampling.top_logprobs = logprobs;
-    let constraint = constraint(
-        &shared.contract,
-        shared.grammars.rules(shared.config.tool_grammar),
-        Reasoning::Off,
-        &Asked {
-            tools: &[],
-            calls: &AskedCalls::auto(),
-            answer: answer.as_ref(),
-            ignore_eos,
-        },
-    )?;
+    let constraint = held(shared, answer.as_ref(), ignore_eos)?;
     let job = Job {
         prompts,
         n,
@@ -139,6 +129,25 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError
         include_usage,
         echoes,
     })
+}
+
+/// What the texts are held to.
+fn held(
+    shared: &Shared,
+    answer: Option<&AskedAnswer>,
+    ignore_eos: bool,
+) -> Result<Option<AskedConstraint>, ApiError> {
+    constraint(
+        &shared.contract,
+        shared.grammars.rules(shared.config.tool_grammar),
+        Reasoning::Off,
+        &Asked {
+            tools: &[],
+            calls: &AskedCalls::auto(),
+            answer,
+            ignore_eos,
+        },
+    )
 }
 
 /// What each prompt's texts begin with.

@@ -27,7 +27,7 @@ fn alarm_schema() -> Value {
         "type": "object",
         "properties": {
             "hour": {"type": "integer", "minimum": 0, "maximum": 23},
-            "day": {"type": "integer", "minimum": 1, "maximum": 7},
+            "day": {"type": "string", "enum": ["monday", "sunday"]},
             "loud": {"type": "boolean"},
         },
         "required": ["hour", "day", "loud"],
@@ -51,13 +51,12 @@ fn drawn(fields: Value) -> Value {
 /// Whether arguments are what the schema says.
 fn is_alarm(arguments: &Value) -> bool {
     let hour = arguments["hour"].as_i64();
-    let fields = arguments.as_object().map(|map| map.len());
+    let day = arguments["day"].as_str().unwrap_or_default();
+    let num_fields = arguments.as_object().map(|map| map.len());
     hour.is_some_and(|hour| (0..24).contains(&hour))
-        && arguments["day"]
-            .as_i64()
-            .is_some_and(|day| (1..8).contains(&day))
+        && ["monday", "sunday"].contains(&day)
         && arguments["loud"].is_boolean()
-        && fields == Some(3)
+        && num_fields == Some(3)
 }
 
 fn arguments(call: &Value) -> Value {

@@ -211,6 +211,58 @@ async fn tools() {
     "#]]).await;
 }
 
+/// Schemas that can't be held, under the field and the place that are at fault.
+#[tokio::test]
+async fn schemas() {
+    let odd = json!({"type": "object", "properties": {"x": {"not": {"type": "string"}}}});
+    let tool = |fields: Value| {
+        let function = with(&json!({"name": "f", "parameters": odd}), fields);
+        json!([weather_tools()[0], {"type": "function", "function": function}])
+    };
+    let format = json!({"type": "json_schema", "json_schema": {"schema": odd}});
+    let variants = vec![
+        json!({"tools": tool(json!({"strict": true}))}),
+        json!({"tools": tool(json!({})), "tool_choice": "required"}),
+        json!({"tools": tool(json!({})), "parallel_tool_calls": false}),
+        json!({"response_format": format}),
+        json!({"guided_json": odd}),
+        json!({"structured_outputs": {"json": {"type": "unicorn"}}}),
+        json!({"guided_json": {"$ref": "#/definitions/none"}}),
+    ];
+    check("/v1/chat/completions", hello(), variants, expect![[r#"
+        400 tools[1].function.parameters/properties/x unsupported_schema: tools[1].function.parameters can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+        400 tools[1].function.parameters/properties/x unsupported_schema: tools[1].function.parameters can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+        400 tools[1].function.parameters/properties/x unsupported_schema: tools[1].function.parameters can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+        400 response_format.json_schema.schema/properties/x unsupported_schema: response_format.json_schema.schema can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+        400 guided_json/properties/x unsupported_schema: guided_json can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+        400 structured_outputs.json unsupported_schema: structured_outputs.json can't be held: `type` at the root: "unicorn", expected a type of JSON Schema
+        400 guided_json unsupported_schema: guided_json can't be held: `$ref` at the root: `#/definitions/none` is not in this schema, expected a place that is
+    "#]]).await;
+    let format = json!({"type": "json_schema", "schema": odd});
+    let variants = vec![
+        json!({"tools": [{"name": "f", "input_schema": odd, "strict": true}]}),
+        json!({"output_config": {"format": format}}),
+        json!({"output_format": format}),
+    ];
+    let body = json!({"max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]});
+    check("/v1/messages", body, variants, expect![[r#"
+        400 tools[0].input_schema/properties/x unsupported_schema: tools[0].input_schema can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+        400 output_config.format.schema/properties/x unsupported_schema: output_config.format.schema can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+        400 output_format.schema/properties/x unsupported_schema: output_format.schema can't be held: `not` at /properties/x: can't be enforced; expected a schema without it
+    "#]]).await;
+    // What the request does not ask to hold is left to the model.
+    let server = Setup::says("no</think>Fine.<|user|>").start();
+    for fields in [json!({}), json!({"strict": false})] {
+        let body = with(&hello(), json!({"tools": tool(fields)}));
+        assert_eq!(server.post("/v1/chat/completions", &body).await.status, 200);
+    }
+    let loose = json!({"tools": tool(json!({"strict": false})), "tool_choice": "required", "max_tokens": 20});
+    let answer = server
+        .post("/v1/chat/completions", &with(&hello(), loose))
+        .await;
+    assert_eq!(answer.status, 200, "{:?}", answer.bytes);
+}
+
 #[tokio::test]
 async fn forms_of_the_answer() {
     let format = |format: Value| json!({"response_format": format});
