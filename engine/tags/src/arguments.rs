@@ -7,12 +7,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::call::Setting;
-use crate::event::{Delivery, Sink};
+use crate::event::{Delivery, Sink, TagErrorKind};
 use crate::json;
 use crate::schema::{Parameters, ToolSet};
+use crate::types::{Admits, Dialect};
 
-/// A value that no declared type fits.
+/// A value that cannot be read.
 pub(crate) struct BadValue {
+    /// What is wrong with it.
+    pub(crate) kind: TagErrorKind,
     /// Where in the output its raw text starts.
     pub(crate) offset: usize,
     pub(crate) expected: String,
@@ -35,6 +38,7 @@ pub(crate) struct Arguments {
     name: String,
     index: u32,
     delivery: Delivery,
+    dialect: Dialect,
     entries: Vec<Entry>,
     /// Raw values of arguments that went out already, kept where they may choose a branch.
     sent: Vec<(String, String)>,
@@ -43,20 +47,24 @@ pub(crate) struct Arguments {
     /// Whether the current value is a string that goes out piece by piece.
     streaming: bool,
     opened: bool,
+    /// The text of the arguments, where it waits for the call's end.
+    held: String,
 }
 
 impl Arguments {
-    pub(crate) fn new(name: &str, setting: &Setting<'_, '_>) -> Self {
+    pub(crate) fn new(name: &str, dialect: Dialect, setting: &Setting<'_, '_>) -> Self {
         Arguments {
             tools: setting.tools.clone(),
             name: name.into(),
             index: setting.index,
             delivery: setting.delivery,
+            dialect,
             entries: Vec::new(),
             sent: Vec::new(),
             waiting: false,
             streaming: false,
             opened: false,
+            held: String::new(),
         }
     }
 
@@ -82,12 +90,16 @@ impl Arguments {
 
     /// A value of this parameter starts.
     pub(crate) fn begin_value(&mut self, key: &str, sink: &mut Sink<'_>) {
-        self.streaming = self.delivery == Delivery::Eager
-            && !self.waiting
-            && self.parameters().is_some_and(|parameters| {
+        let is_text = || match self.parameters() {
+            Some(parameters) => {
                 !parameters.is_branching(key)
-                    && parameters.admits(key, &BTreeMap::new()).is_plain_string()
-            });
+                    && parameters
+                        .admits(key, &BTreeMap::new())
+                        .is_text(self.dialect)
+            }
+            None => Admits::Unknown.is_text(self.dialect),
+        };
+        self.streaming = self.delivery == Delivery::Eager && !self.waiting && is_text();
         if self.streaming {
             let mut text = self.opening(key);
             text.push('"');
@@ -152,15 +164,23 @@ impl Arguments {
         Ok(())
     }
 
-    /// The call is whole: says what has not been said of it, and its end.
-    pub(crate) fn complete(&mut self, sink: &mut Sink<'_>) -> Result<(), BadValue> {
+    /// All arguments are there: their text is whole.
+    pub(crate) fn close(&mut self, sink: &mut Sink<'_>) -> Result<(), BadValue> {
         let rest = self.rest()?;
+        match self.delivery {
+            Delivery::Eager => sink.arguments(self.index, rest),
+            Delivery::Whole => self.held = rest,
+        }
+        Ok(())
+    }
+
+    /// The call is whole.
+    pub(crate) fn end(&mut self, sink: &mut Sink<'_>) {
         if self.delivery == Delivery::Whole {
             sink.begin(self.index, &self.name);
+            sink.arguments(self.index, core::mem::take(&mut self.held));
         }
-        sink.arguments(self.index, rest);
         sink.end(self.index);
-        Ok(())
     }
 
     /// What has been waiting, and the end of the object.
@@ -218,9 +238,9 @@ impl Arguments {
     ) -> Result<String, BadValue> {
         let admits = match self.parameters() {
             Some(parameters) => parameters.admits(key, siblings),
-            None => crate::types::Admits::Unknown,
+            None => Admits::Unknown,
         };
-        match admits.read(raw) {
+        match admits.read(raw, self.dialect) {
             Some(value) => {
                 let mut json = String::new();
                 value.write(&mut json);
@@ -228,7 +248,11 @@ impl Arguments {
             }
             None => {
                 let expected = alloc::format!("{} for parameter `{key}`", admits.describe());
-                Err(BadValue { offset, expected })
+                Err(BadValue {
+                    kind: TagErrorKind::BadValue,
+                    offset,
+                    expected,
+                })
             }
         }
     }

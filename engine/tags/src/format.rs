@@ -2,11 +2,10 @@
 //! It must never know how a call is read: that is in the file of each format.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::glm;
+use crate::{deepseek_dsml, deepseek_v3, glm, harmony, hermes_json, kimi_k2, minimax_m2, qwen_xml};
 
 /// How a model writes its reasoning and its tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +63,19 @@ impl TagFormat {
         }
     }
 
-    /// The tags that have meaning where tools are offered.
-    pub(crate) fn call_tags(self) -> &'static [&'static str] {
+    /// The tags that have meaning where tools are offered; harmony's always have. A token of this
+    /// text must reach the parser, also where the tokenizer calls it special.
+    pub fn call_tags(self) -> &'static [&'static str] {
         match self {
             TagFormat::Glm => &glm::CALL_TAGS,
-            _ => &[],
+            TagFormat::QwenXml => &qwen_xml::CALL_TAGS,
+            TagFormat::HermesJson => &hermes_json::CALL_TAGS,
+            TagFormat::DeepseekV3 | TagFormat::DeepseekV31 => &deepseek_v3::CALL_TAGS,
+            TagFormat::DeepseekDsml => &deepseek_dsml::CALL_TAGS,
+            TagFormat::KimiK2 => &kimi_k2::CALL_TAGS,
+            TagFormat::MinimaxM2 => &minimax_m2::CALL_TAGS,
+            TagFormat::Harmony => &harmony::TAGS,
+            TagFormat::Plain => &[],
         }
     }
 
@@ -76,15 +83,15 @@ impl TagFormat {
     pub(crate) fn stops(self) -> &'static [&'static str] {
         match self {
             TagFormat::Glm => &glm::STOPS,
-            _ => &[],
+            TagFormat::QwenXml => &qwen_xml::STOPS,
+            TagFormat::HermesJson => &hermes_json::STOPS,
+            TagFormat::DeepseekV3 | TagFormat::DeepseekV31 | TagFormat::DeepseekDsml => {
+                &deepseek_v3::STOPS
+            }
+            TagFormat::KimiK2 => &kimi_k2::STOPS,
+            TagFormat::MinimaxM2 => &minimax_m2::STOPS,
+            TagFormat::Plain | TagFormat::Harmony => &[],
         }
-    }
-
-    /// Every text that has a meaning in this format besides the think tags. A token of this text
-    /// must reach the parser, also where the tokenizer calls it special.
-    pub fn tags(self) -> impl Iterator<Item = &'static str> {
-        let tags: Vec<_> = self.call_tags().iter().chain(self.stops()).collect();
-        tags.into_iter().copied()
     }
 }
 
@@ -122,3 +129,7 @@ impl FromStr for TagFormat {
         found.ok_or_else(|| UnknownFormat(name.into()))
     }
 }
+
+#[cfg(test)]
+#[path = "format_tests.rs"]
+mod tests;

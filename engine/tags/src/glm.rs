@@ -11,6 +11,7 @@ use crate::json::is_blank;
 use crate::lexer::Lexeme;
 use crate::markup::Markup;
 use crate::schema::ToolSet;
+use crate::types::Dialect;
 
 pub(crate) const CALL_OPEN: &str = "<tool_call>";
 const CALL_CLOSE: &str = "</tool_call>";
@@ -157,7 +158,7 @@ impl Call {
             Place::Between
         };
         let name_at = opening.name_start.unwrap_or_default();
-        let arguments = Arguments::new(name, setting);
+        let arguments = Arguments::new(name, Dialect::Json, setting);
         let call = Call {
             markup: Markup::new(opening.held, offset, opening.bytes_max),
             place,
@@ -307,8 +308,9 @@ impl Call {
     }
 
     fn complete(&mut self, sink: &mut Sink<'_>) -> Result<bool, TagError> {
-        match self.arguments.complete(sink) {
+        match self.arguments.close(sink) {
             Ok(()) => {
+                self.arguments.end(sink);
                 self.markup.push(CALL_CLOSE);
                 Ok(true)
             }

@@ -1,9 +1,11 @@
 //! Reads what a model wrote: reasoning, content and tool calls, while the text streams in.
 //!
 //! One file per tag format ([`TagFormat`]), behind one interface (`call`) and over rules they
-//! share: the channels and openers (`parser`), tags in a stream (`lexer`), code fences (`fence`), values typed by a tool's schema
-//! (`schema`, `types`, `arguments`), strict JSON (`json`). The crate knows no grammar, no tokens
-//! and no server, and never repairs a call: what cannot be read is an error that says where.
+//! share: the channels and openers (`channels`), tags in a stream (`lexer`), code fences (`fence`),
+//! values typed by a tool's schema (`schema`, `types`, `arguments`), strict JSON (`json`), calls in
+//! XML-like tags (`xml_invoke`, `xml_section`) and with a JSON body (`json_scanner`,
+//! `json_section`). The crate knows no grammar, no tokens and no server, and never repairs a call:
+//! what cannot be read is an error that says where.
 //!
 //! ```
 //! use lockstep_tags::{Delivery, Ended, ParserOptions, TagEvent, TagFormat, TagParser, ToolSet};
@@ -32,18 +34,39 @@ extern crate std;
 
 mod arguments;
 mod call;
+mod call_writer;
 pub mod cases;
+mod channels;
+mod deepseek_dsml;
+mod deepseek_v3;
+mod deepseek_v31;
 mod event;
 mod fence;
 mod format;
 mod glm;
+mod harmony;
+mod harmony_header;
+mod hermes_json;
 pub mod json;
+mod json_arguments;
+mod json_scanner;
+mod json_section;
+mod kimi_k2;
 mod lexer;
 mod markup;
+mod minimax_m2;
+mod opening;
+#[cfg(test)]
+mod outcome;
 mod parser;
+mod python;
+mod qwen_xml;
 mod schema;
 mod trail;
 mod types;
+mod xml_invoke;
+mod xml_section;
+mod xml_values;
 
 pub use event::{Delivery, Ended, Finished, TagError, TagErrorKind, TagEvent};
 pub use fence::Fence;

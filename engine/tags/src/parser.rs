@@ -1,23 +1,17 @@
 //! Splits one output into reasoning, content and calls while it arrives.
 //! It must never let the cut of the pushed text show in what it says, nor lose a byte.
 
-use alloc::string::String;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::call::{Call, Opener, Opening, Setting, Step, Verdict};
-use crate::event::{Delivery, Ended, Finished, Sink, TagError, TagErrorKind, TagEvent};
-use crate::fence::Fence;
+use crate::channels::{Channels, THINK_CLOSE, THINK_OPEN};
+use crate::event::{Delivery, Ended, Finished, Sink, TagError, TagEvent};
 use crate::format::TagFormat;
+use crate::harmony::Messages;
 use crate::json::is_blank;
 use crate::lexer::{Lexeme, Lexer};
 use crate::schema::ToolSet;
-use crate::trail::{Fate, Trail};
-
-const THINK_OPEN: &str = "<think>";
-const THINK_CLOSE: &str = "</think>";
-/// What ends the calls of the formats whose openers may turn out to be text.
-const CALL_CLOSE: &str = "</tool_call>";
 
 /// How large the markup of one call may grow, and so what a parser holds at most.
 pub const CALL_BYTES_MAX: usize = 16 << 20;
@@ -55,35 +49,22 @@ impl TagParser {
     /// A parser at the start of an output.
     pub fn new(options: ParserOptions) -> Self {
         let mut tags = Vec::new();
-        if options.reasoning {
-            tags.extend([THINK_OPEN, THINK_CLOSE]);
-        }
-        tags.extend(options.format.stops());
-        if !options.tools.is_empty() {
-            tags.extend(options.format.call_tags());
-        }
-        let reasoning = options.reasoning && options.starts_in_reasoning;
-        let machine = Machine {
-            format: options.format,
-            tools: options.tools,
-            delivery: options.delivery,
-            call_bytes_max: CALL_BYTES_MAX,
-            state: if options.reasoning {
-                State::Start(String::new())
-            } else {
-                State::Flow
-            },
-            channel: if reasoning {
-                Channel::Reasoning
-            } else {
-                Channel::Content
-            },
-            late_closer: false,
-            fence: Fence::new(),
-            stops: Vec::new(),
-            offset: 0,
-            num_calls: 0,
-            trail: Trail::default(),
+        let machine = match options.format {
+            TagFormat::Harmony => {
+                tags.extend(options.format.call_tags());
+                let (tools, delivery) = (options.tools, options.delivery);
+                Machine::Messages(Box::new(Messages::new(tools, delivery, CALL_BYTES_MAX)))
+            }
+            _ => {
+                if options.reasoning {
+                    tags.extend([THINK_OPEN, THINK_CLOSE]);
+                }
+                tags.extend(options.format.stops());
+                if !options.tools.is_empty() {
+                    tags.extend(options.format.call_tags());
+                }
+                Machine::Channels(Box::new(Channels::new(options)))
+            }
         };
         TagParser {
             lexer: Lexer::new(tags),
@@ -115,7 +96,7 @@ impl TagParser {
         }
         if self.finished {
             return Ok(Finished {
-                num_calls: self.machine.num_calls,
+                num_calls: self.num_calls(),
                 dropped_call: None,
             });
         }
@@ -128,288 +109,58 @@ impl TagParser {
 
     /// Whether the text that comes next is reasoning, as far as is certain.
     pub fn in_reasoning(&self) -> bool {
-        self.machine.channel == Channel::Reasoning && !self.in_call()
+        match &self.machine {
+            Machine::Channels(channels) => channels.in_reasoning(),
+            Machine::Messages(messages) => messages.in_reasoning(),
+        }
     }
 
     /// Whether the parser is inside a call: from where an opener certainly starts one to its end.
     pub fn in_call(&self) -> bool {
-        matches!(self.machine.state, State::Call(_))
+        match &self.machine {
+            Machine::Channels(channels) => channels.in_call(),
+            Machine::Messages(messages) => messages.in_call(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn num_calls(&self) -> u32 {
+        match &self.machine {
+            Machine::Channels(channels) => channels.num_calls,
+            Machine::Messages(messages) => messages.num_calls,
+        }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Channel {
-    Reasoning,
-    Content,
-}
-
-enum State {
-    /// Nothing but these blanks so far: one `<think>` would be eaten.
-    Start(String),
-    /// Inside a channel.
-    Flow,
-    /// After an opener that may start a call.
-    Opening(Opening),
-    /// Inside a call.
-    Call(Call),
-}
-
-/// The channels and the calls between them, fed by lexemes.
-struct Machine {
-    format: TagFormat,
-    tools: Arc<ToolSet>,
-    delivery: Delivery,
-    call_bytes_max: usize,
-    state: State,
-    channel: Channel,
-    /// Whether a call ended thinking, so that its closer may still come.
-    late_closer: bool,
-    fence: Fence,
-    /// Stop tokens that vanish if the output ends here, and are text if it goes on.
-    stops: Vec<&'static str>,
-    /// Bytes of output behind the parser.
-    offset: usize,
-    num_calls: u32,
-    trail: Trail,
+/// What the lexemes of an output are fed to.
+pub(crate) enum Machine {
+    /// Think tags and call tags in a flow of text.
+    Channels(Box<Channels>),
+    /// Messages with headers.
+    Messages(Box<Messages>),
 }
 
 impl Machine {
     fn take(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<(), TagError> {
-        if let Lexeme::Tag(tag) = lexeme
-            && self.format.stops().contains(&tag)
-        {
-            self.stops.push(tag);
-            return Ok(());
-        }
-        self.release_stops(sink)?;
-        self.take_settled(lexeme, sink)
-    }
-
-    /// More text came after stop tokens: they were text.
-    fn release_stops(&mut self, sink: &mut Sink<'_>) -> Result<(), TagError> {
-        for stop in core::mem::take(&mut self.stops) {
-            self.take_settled(Lexeme::Text(stop), sink)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a lexeme, in parts if the state changes within it.
-    fn take_settled(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<(), TagError> {
-        let mut rest = lexeme;
-        loop {
-            let taken = match &self.state {
-                State::Start(_) => self.take_start(rest, sink),
-                State::Flow => self.take_flow(rest, sink),
-                State::Opening(_) => self.take_opening(rest, sink)?,
-                State::Call(_) => self.take_call(rest, sink)?,
-            };
-            self.offset += taken;
-            rest = match rest {
-                Lexeme::Text(text) if taken < text.len() => Lexeme::Text(&text[taken..]),
-                Lexeme::Tag(_) if taken == 0 => rest,
-                _ => return Ok(()),
-            };
+        match self {
+            Machine::Channels(channels) => channels.take(lexeme, sink),
+            Machine::Messages(messages) => messages.take(lexeme, sink),
         }
     }
 
-    /// Takes blanks and one `<think>`; leaves the state at anything else. Returns bytes taken.
-    fn take_start(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> usize {
-        let State::Start(blanks) = &mut self.state else {
-            return 0;
-        };
-        let text = match lexeme {
-            Lexeme::Tag(THINK_OPEN) => {
-                let blanks = core::mem::take(blanks);
-                self.trail.note(Fate::Layout, &blanks);
-                self.trail.note(Fate::Layout, THINK_OPEN);
-                self.state = State::Flow;
-                self.channel = Channel::Reasoning;
-                return THINK_OPEN.len();
-            }
-            Lexeme::Tag(_) => "",
-            Lexeme::Text(text) => text,
-        };
-        let end = text.find(|c| !is_blank(c)).unwrap_or(text.len());
-        blanks.push_str(&text[..end]);
-        if end < text.len() || matches!(lexeme, Lexeme::Tag(_)) {
-            let blanks = core::mem::take(blanks);
-            self.state = State::Flow;
-            self.emit(&blanks, sink);
-        }
-        end
-    }
-
-    fn take_flow(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> usize {
-        match (lexeme, self.channel) {
-            (Lexeme::Tag(THINK_CLOSE), Channel::Reasoning) => {
-                self.channel = Channel::Content;
-                self.trail.note(Fate::Layout, THINK_CLOSE);
-            }
-            (Lexeme::Tag(THINK_CLOSE), Channel::Content) if self.late_closer => {
-                self.late_closer = false;
-                self.trail.note(Fate::Layout, THINK_CLOSE);
-            }
-            (Lexeme::Tag(tag), _) => match self.opener(tag) {
-                Opener::None => self.emit(tag, sink),
-                Opener::Undecided(opening) => self.state = State::Opening(opening),
-            },
-            (Lexeme::Text(text), _) => self.emit(text, sink),
-        }
-        lexeme.as_str().len()
-    }
-
-    /// What a tag opens right here; nothing inside a code fence of the answer.
-    fn opener(&self, tag: &'static str) -> Opener {
-        let in_content = self.channel == Channel::Content;
-        if in_content && self.fence.is_open() {
-            return Opener::None;
-        }
-        Opener::of(self.format, tag, in_content, self.call_bytes_max)
-    }
-
-    fn take_opening(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<usize, TagError> {
-        let State::Opening(opening) = &mut self.state else {
-            return Ok(0);
-        };
-        let verdict = opening.take(lexeme, &self.tools);
-        if let Verdict::Undecided = verdict {
-            return Ok(lexeme.as_str().len());
-        }
-        let State::Opening(opening) = core::mem::replace(&mut self.state, State::Flow) else {
-            return Ok(0);
-        };
-        match verdict {
-            Verdict::Undecided => Ok(0),
-            Verdict::Stutter => {
-                self.trail.note(Fate::Layout, opening.held());
-                Ok(self.take_flow(lexeme, sink))
-            }
-            Verdict::Text(taken) => {
-                self.emit(opening.held(), sink);
-                Ok(taken)
-            }
-            Verdict::Call(taken) => {
-                self.begin_call(opening, taken, sink)?;
-                Ok(taken)
-            }
-        }
-    }
-
-    /// A call starts at the opener, `taken` bytes of the current lexeme included.
-    fn begin_call(
-        &mut self,
-        opening: Opening,
-        taken: usize,
-        sink: &mut Sink<'_>,
-    ) -> Result<(), TagError> {
-        if self.channel == Channel::Reasoning {
-            self.channel = Channel::Content;
-            self.late_closer = true;
-        }
-        let offset = self.offset + taken - opening.held().len();
-        let call = opening.begin(offset, &mut self.setting(sink));
-        self.state = State::Call(call.map_err(|error| self.failed(error))?);
-        Ok(())
-    }
-
-    fn setting<'a, 'b>(&'a self, sink: &'a mut Sink<'b>) -> Setting<'a, 'b> {
-        Setting {
-            tools: &self.tools,
-            delivery: self.delivery,
-            index: self.num_calls,
-            sink,
-        }
-    }
-
-    fn take_call(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<usize, TagError> {
-        let State::Call(mut call) = core::mem::replace(&mut self.state, State::Flow) else {
-            return Ok(0);
-        };
-        let (taken, step) = call
-            .take(lexeme, &mut self.setting(sink))
-            .map_err(|error| self.failed(error))?;
-        match step {
-            Step::Inside => self.state = State::Call(call),
-            Step::Ended => {
-                self.trail.note(Fate::Call, &call.settle());
-                self.num_calls += 1;
-            }
-        }
-        Ok(taken)
-    }
-
-    fn failed(&mut self, error: TagError) -> TagError {
-        self.trail.note(Fate::Call, &error.markup);
-        self.state = State::Flow;
-        error
-    }
-
-    /// `held` is the start of a tag that never became one.
     fn finish(
         &mut self,
         held: &str,
         ended: Ended,
         sink: &mut Sink<'_>,
     ) -> Result<Finished, TagError> {
-        if !held.is_empty() {
-            self.release_stops(sink)?;
-        }
-        let mut markup = None;
-        let mut closer = CALL_CLOSE;
-        match core::mem::replace(&mut self.state, State::Flow) {
-            State::Start(blanks) => {
-                self.emit(&blanks, sink);
-                self.emit(held, sink);
-            }
-            State::Flow => self.emit(held, sink),
-            State::Opening(opening) => {
-                // At the end of its own accord an opener is a call only if a known name follows;
-                // at the token limit whatever might have become a call is one that was cut off.
-                if ended == Ended::Length || opening.is_call_at_end(&self.tools) {
-                    markup = Some([opening.held(), held].concat());
-                } else {
-                    self.emit(opening.held(), sink);
-                    self.emit(held, sink);
-                }
-            }
-            State::Call(mut call) => {
-                closer = call.closer();
-                markup = Some(call.settle() + held);
-            }
-        }
-        self.offset += held.len();
-        if let Some(markup) = &markup {
-            self.trail.note(Fate::Call, markup);
-        }
-        for stop in core::mem::take(&mut self.stops) {
-            self.trail.note(Fate::Layout, stop);
-        }
-        match (markup, ended) {
-            (Some(markup), Ended::Eos) => Err(TagError {
-                kind: TagErrorKind::UnterminatedToolCall,
-                offset: self.offset,
-                expected: alloc::format!("`{closer}` before the end of the output"),
-                markup,
-            }),
-            (dropped_call, _) => Ok(Finished {
-                num_calls: self.num_calls,
-                dropped_call,
-            }),
-        }
-    }
-
-    /// Writes text to the current channel.
-    fn emit(&mut self, text: &str, sink: &mut Sink<'_>) {
-        match self.channel {
-            Channel::Reasoning => {
-                self.trail.note(Fate::Reasoning, text);
-                sink.reasoning(text);
-            }
-            Channel::Content => {
-                self.trail.note(Fate::Content, text);
-                self.fence.push(text);
-                sink.content(text);
-            }
+        match self {
+            Machine::Channels(channels) => channels.finish(held, ended, sink),
+            Machine::Messages(messages) => messages.finish(held, ended, sink),
         }
     }
 }

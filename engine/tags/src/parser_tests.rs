@@ -1,110 +1,18 @@
-//! Tests of the parser: single rules by example, the laws of cutting by random outputs.
+//! Tests of the parser by example: the rules that formats share, and GLM's. The laws of cutting are
+//! in `format_tests`.
 
 use super::*;
-use crate::cases::{Reading, fold};
+use crate::event::TagErrorKind;
+use crate::outcome::{self, Outcome, run_parser, run_with, tools};
 use alloc::format;
-use alloc::string::ToString;
 use alloc::vec;
-use proptest::prelude::*;
-
-/// Everything that may not depend on the cut.
-#[derive(Debug, PartialEq)]
-struct Outcome {
-    reasoning: String,
-    content: String,
-    calls: Vec<String>,
-    result: Result<Finished, TagError>,
-    /// What became of each byte, neighbours of one fate joined.
-    trail: Vec<(Fate, String)>,
-}
-
-fn tools() -> Arc<ToolSet> {
-    let note = r#"{"type":"object","properties":{"t":{"type":"string"},"n":{"type":"integer"}}}"#;
-    let pick = r#"{"anyOf":[
-        {"properties":{"kind":{"const":"num"},"v":{"type":"integer"}}},
-        {"properties":{"kind":{"const":"txt"},"v":{"type":"string"}}}]}"#;
-    let set = [
-        ("note".into(), Some(note)),
-        ("pick".into(), Some(pick)),
-        ("go".into(), None),
-    ];
-    Arc::new(ToolSet::new(set).unwrap())
-}
 
 fn options(starts_in_reasoning: bool, delivery: Delivery) -> ParserOptions {
-    let format = TagFormat::Glm;
-    ParserOptions {
-        format,
-        starts_in_reasoning,
-        reasoning: true,
-        delivery,
-        tools: tools(),
-    }
+    outcome::options(TagFormat::Glm, starts_in_reasoning, delivery)
 }
 
-fn run_with(options: ParserOptions, pieces: &[&str], ended: Ended) -> Outcome {
-    let mut parser = TagParser::new(options);
-    run_parser(&mut parser, pieces, ended)
-}
-
-fn run_parser(parser: &mut TagParser, pieces: &[&str], ended: Ended) -> Outcome {
-    let mut events = Vec::new();
-    let pushed = pieces
-        .iter()
-        .try_for_each(|piece| parser.push(piece, &mut events));
-    let result = pushed.and_then(|()| parser.finish(ended, &mut events));
-
-    let text = |select: fn(&TagEvent) -> Option<&String>| -> String {
-        events
-            .iter()
-            .filter_map(select)
-            .map(String::as_str)
-            .collect()
-    };
-    let Reading { tool_calls, .. } = fold(&events, ended, None);
-    Outcome {
-        reasoning: text(|e| {
-            if let TagEvent::Reasoning(text) = e {
-                Some(text)
-            } else {
-                None
-            }
-        }),
-        content: text(|e| {
-            if let TagEvent::Content(text) = e {
-                Some(text)
-            } else {
-                None
-            }
-        }),
-        calls: tool_calls
-            .iter()
-            .map(|(name, arguments)| format!("{name} {arguments}"))
-            .collect(),
-        result,
-        trail: parser.machine.trail.notes.clone(),
-    }
-}
-
-/// Runs one text in one piece, in characters, and under both deliveries: all must agree.
 fn run(starts_in_reasoning: bool, text: &str, ended: Ended) -> Outcome {
-    let whole = run_with(
-        options(starts_in_reasoning, Delivery::Whole),
-        &[text],
-        ended,
-    );
-    let characters: Vec<String> = text.chars().map(String::from).collect();
-    let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
-    for delivery in [Delivery::Whole, Delivery::Eager] {
-        let cut = run_with(options(starts_in_reasoning, delivery), &characters, ended);
-        assert_eq!(cut, whole, "{text:?}");
-    }
-    let accounted: String = whole.trail.iter().map(|(_, text)| text.as_str()).collect();
-    match &whole.result {
-        Ok(_) => assert_eq!(accounted, text),
-        Err(_) => assert!(text.starts_with(&accounted), "{accounted:?} of {text:?}"),
-    }
-    whole
+    outcome::run(TagFormat::Glm, starts_in_reasoning, text, ended)
 }
 
 /// Content and calls of an output that starts in content and ends by itself.
@@ -482,7 +390,10 @@ fn the_markup_of_a_call_is_limited() {
     for delivery in [Delivery::Whole, Delivery::Eager] {
         for pieces in [vec![text.as_str()], text.split_inclusive('é').collect()] {
             let mut parser = TagParser::new(options(false, delivery));
-            parser.machine.call_bytes_max = head.len() + 5;
+            let Machine::Channels(channels) = &mut parser.machine else {
+                panic!("no tags in the flow of text");
+            };
+            channels.call_bytes_max = head.len() + 5;
             let error = run_parser(&mut parser, &pieces, Ended::Eos)
                 .result
                 .unwrap_err();
@@ -553,96 +464,5 @@ fn the_start_state_is_read_off_the_prompt() {
         ("", false),
     ] {
         assert_eq!(starts_in_reasoning(tail), reasoning, "{tail:?}");
-    }
-}
-
-#[test]
-fn formats_are_named() {
-    for format in TagFormat::ALL {
-        assert_eq!(format.as_str().parse(), Ok(format));
-    }
-    let error = "xml".parse::<TagFormat>().unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "unknown tag format `xml`, expected one of: none glm qwen_xml hermes_json deepseek_v3 \
-         deepseek_v31 deepseek_dsml kimi_k2 minimax_m2 harmony"
-    );
-}
-
-/// Outputs made of the pieces that matter, whole calls among them so that deep states are common.
-fn any_output() -> impl Strategy<Value = String> {
-    let piece = prop_oneof![
-        8 => prop::sample::select(vec![
-            "<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>",
-            "<arg_value>", "</arg_value>", "<|user|>", "<|observation|>", "<|endoftext|>",
-        ]),
-        6 => prop::sample::select(vec![
-            "note", "pick", "go", "kind", "num", "txt", "other", "t", "n", "v", "1", "2.0", "\"",
-            "[1,{}]", "{\"a\":", "null", "True", "é", "👩‍🚀", "\\",
-        ]),
-        4 => prop::sample::select(vec![" ", "\n", "\t", "\r\n", "```", "~~~~", "\n```\n", "   "]),
-        2 => prop::sample::select(vec!["<", ">", "</", "<tool_ca", "<arg_", "</arg_valu", "<|us"]),
-        5 => prop::sample::select(vec![
-            "<tool_call>note", "<arg_key>t</arg_key><arg_value>", "</arg_value></tool_call>",
-            "<tool_call>go</tool_call>", "<arg_key>n</arg_key>\n<arg_value>3</arg_value>",
-            "<tool_call>pick\n<arg_key>v</arg_key><arg_value>5</arg_value>",
-            "<arg_key>kind</arg_key><arg_value>txt</arg_value>",
-        ]),
-    ];
-    prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
-}
-
-/// Where a text may be cut.
-fn borders(text: &str) -> Vec<usize> {
-    text.char_indices()
-        .map(|(at, _)| at)
-        .chain([text.len()])
-        .collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
-
-    #[test]
-    fn no_cut_and_no_delivery_changes_what_is_read(
-        text in any_output(),
-        reasoning in any::<bool>(),
-        eos in any::<bool>(),
-        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
-    ) {
-        let ended = if eos { Ended::Eos } else { Ended::Length };
-        let whole = run(reasoning, &text, ended);
-        let borders = borders(&text);
-        let mut cuts: Vec<usize> = cuts.iter().map(|cut| *cut.get(&borders)).collect();
-        cuts.extend([0, text.len()]);
-        cuts.sort_unstable();
-        let pieces: Vec<&str> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
-        for delivery in [Delivery::Whole, Delivery::Eager] {
-            let cut = run_with(options(reasoning, delivery), &pieces, ended);
-            prop_assert_eq!(&cut, &whole);
-        }
-    }
-
-    #[test]
-    fn more_text_never_takes_back_what_was_said(
-        text in any_output(),
-        reasoning in any::<bool>(),
-        at in any::<prop::sample::Index>(),
-    ) {
-        let borders = borders(&text);
-        let at = *at.get(&borders);
-        let prefix = run(reasoning, &text[..at], Ended::Length);
-        let whole = run(reasoning, &text, Ended::Length);
-        prop_assert_eq!(&prefix.calls[..], &whole.calls[..prefix.calls.len()]);
-        if prefix.result.is_err() {
-            prop_assert_eq!(prefix, whole);
-        }
-    }
-
-    #[test]
-    fn any_text_without_tags_passes_unchanged(text in any::<String>(), reasoning in any::<bool>()) {
-        let outcome = run(reasoning, &text, Ended::Eos);
-        let said = if reasoning { outcome.reasoning } else { outcome.content };
-        prop_assert_eq!(said, text);
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of how schemas pick the type of a raw value.
 
 use super::*;
+use crate::types::Dialect;
 use alloc::format;
 use alloc::vec;
 
@@ -19,7 +20,9 @@ fn read(property: &str, raw: &str) -> Option<String> {
         }}}}"##
     );
     let admits = parameters(&schema).admits("p", &BTreeMap::new());
-    admits.read(raw).map(|value| value.to_string())
+    admits
+        .read(raw, Dialect::Json)
+        .map(|value| value.to_string())
 }
 
 #[track_caller]
@@ -246,7 +249,7 @@ fn a_root_union_is_narrowed_by_its_siblings() {
         let siblings: BTreeMap<&str, &str> = kind.map(|kind| ("kind", kind)).into_iter().collect();
         schema
             .admits(name, &siblings)
-            .read(raw)
+            .read(raw, Dialect::Json)
             .map(|value| value.to_string())
     };
     assert_eq!(read("v", "7", Some("n")).as_deref(), Some("7"));

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use crate::json::{self, Decimal, Value};
+use crate::python;
 
 /// More alternatives than this are merged into their types.
 const ALTERNATIVES_MAX: usize = 64;
@@ -66,6 +67,15 @@ impl TypeSet {
     fn meets(self, other: TypeSet) -> bool {
         !self.and(other).is_empty()
     }
+}
+
+/// How a format writes values where the schema leaves room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// A value of unknown type is JSON if it parses, else text.
+    Json,
+    /// A value of unknown type is text; lists may be in Python's spelling.
+    Python,
 }
 
 /// One way to satisfy a schema: a value of these types and, if there are members, one of them.
@@ -182,6 +192,11 @@ impl Admits {
         matches!(self, Admits::Known(_)) && self.type_set() == TypeSet::STRING
     }
 
+    /// Whether a value is its text byte for byte in this dialect.
+    pub(crate) fn is_text(&self, dialect: Dialect) -> bool {
+        self.is_plain_string() || (*self == Admits::Unknown && dialect == Dialect::Python)
+    }
+
     /// Whether every alternative lists its members: such a parameter tells branches apart.
     pub(crate) fn is_listed(&self) -> bool {
         matches!(self, Admits::Known(known) if known.iter().all(|k| k.members.is_some()))
@@ -217,9 +232,9 @@ impl Admits {
     }
 
     /// Reads raw text as the value it stands for, by the table of types that the formats with
-    /// untyped values share; undeclared text is JSON if it parses. `None` if no type fits.
-    pub(crate) fn read(&self, raw: &str) -> Option<Value> {
-        if self.is_plain_string() {
+    /// untyped values share. `None` if no type fits.
+    pub(crate) fn read(&self, raw: &str, dialect: Dialect) -> Option<Value> {
+        if self.is_text(dialect) {
             return Some(Value::String(raw.into()));
         }
         let trimmed = json::trim_blanks(raw);
@@ -232,7 +247,11 @@ impl Admits {
             return Some(typed.unwrap_or_else(|| Value::String(raw.into())));
         }
         parsed
-            .or_else(|| python_literal(trimmed))
+            .or_else(|| python::scalar(trimmed))
+            .or_else(|| match dialect {
+                Dialect::Json => None,
+                Dialect::Python => python::list(trimmed),
+            })
             .filter(|value| self.has(value))
     }
 
@@ -284,14 +303,4 @@ fn merged(known: Vec<Alternative>) -> Vec<Alternative> {
         types,
         members: None,
     }])
-}
-
-/// Python's spellings of booleans and null, which some templates print.
-fn python_literal(text: &str) -> Option<Value> {
-    match text {
-        "True" => Some(Value::Bool(true)),
-        "False" => Some(Value::Bool(false)),
-        "None" => Some(Value::Null),
-        _ => None,
-    }
 }

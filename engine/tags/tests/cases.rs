@@ -1,5 +1,6 @@
 //! Runs the recorded cases of the formats that can be parsed, in every cut.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use lockstep_tags::cases::parse_cases;
@@ -12,18 +13,33 @@ fn case_file() -> String {
 }
 
 #[test]
-fn every_glm_case_is_read_as_expected_in_every_cut() {
+fn every_case_is_read_as_expected_in_every_cut() {
     let cases = parse_cases(&case_file()).unwrap();
-    let glm: Vec<_> = cases.iter().filter(|case| case.format == "glm").collect();
-    assert!(glm.len() >= 35, "only {} cases of the format", glm.len());
-    for case in glm {
-        if let Some(mismatch) = case.run(TagFormat::Glm).first() {
-            panic!(
-                "{}, {} ({:?}):\nexpected\n{}\ngot\n{}",
+    let mut counts = BTreeMap::new();
+    let mut wrong = String::new();
+    for case in &cases {
+        let format: TagFormat = case.format.parse().unwrap();
+        *counts.entry(format.as_str()).or_insert(0) += 1;
+        if let Some(mismatch) = case.run(format).first() {
+            wrong += &format!(
+                "{}, {} ({:?}):\nexpected\n{}\ngot\n{}\n",
                 case.id, mismatch.cut, mismatch.delivery, mismatch.expected, mismatch.got
             );
         }
     }
+    assert_eq!(wrong, "");
+    let expected = [
+        ("deepseek_dsml", 2),
+        ("deepseek_v3", 1),
+        ("deepseek_v31", 2),
+        ("glm", 35),
+        ("harmony", 5),
+        ("hermes_json", 23),
+        ("kimi_k2", 4),
+        ("minimax_m2", 4),
+        ("qwen_xml", 32),
+    ];
+    assert_eq!(counts, BTreeMap::from(expected));
 }
 
 #[test]
