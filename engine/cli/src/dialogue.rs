@@ -2,14 +2,14 @@
 //! same for its wire formats; this is the way of commands that talk to a model directly. It must never
 //! let a user's text become a structural token.
 
-use crate::{exit::Failure, flags::SamplingArgs, session};
+use crate::{exit::Failure, flags::SamplingArgs, session, tools};
 use clap::Args;
 use lockstep_core::Request;
 use lockstep_package::{EncodedPrompt, Package, Special};
 use lockstep_step::{SamplingParams, TokenId};
 use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet};
 use serde_json::{Map, Value, json};
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 /// What a conversation begins with.
 #[derive(Args, Clone, Debug)]
@@ -54,18 +54,10 @@ impl Dialogue {
     /// # Errors
     /// A tools file or a template argument that can't be used.
     pub fn new(args: &DialogueArgs) -> Result<Dialogue, Failure> {
-        let tools = match &args.tools {
-            None => Vec::new(),
-            Some(path) => {
-                let text = fs::read_to_string(path)
-                    .map_err(|error| Failure::input(format!("{}: {error}", path.display()), ""))?;
-                parse_tools(&text).map_err(|message| {
-                    let next = "expected a JSON array of tools, as in the OpenAI API";
-                    Failure::input(format!("{}: {message}", path.display()), next)
-                })?
-            }
+        let (tools, tool_set) = match &args.tools {
+            None => (Vec::new(), ToolSet::default()),
+            Some(path) => tools::read(path)?,
         };
-        let tool_set = tool_set(&tools).map_err(|message| Failure::input(message, ""))?;
         let mut template_args = Map::new();
         for arg in &args.template_args {
             let Some((name, value)) = arg.split_once('=') else {
@@ -103,7 +95,7 @@ impl Dialogue {
         if !self.tools.is_empty() && package.contract.tag_format.is_none() {
             return Err(Failure::input(
                 format!("{} writes tool calls in no known format", package.name),
-                "leave --tools out, or take a model whose tags are known, such as the embedded one",
+                "name the format with --tool-format, or leave --tools out",
             ));
         }
         // `strict` is said to the engine, not to the model.
@@ -142,10 +134,7 @@ impl Dialogue {
         limits: &LimitArgs,
     ) -> Request {
         let reasoning = package.contract.reasoning.is_some();
-        let format = match package.contract.tag_format {
-            Some(lockstep_package::TagFormat::Glm) if !self.tools.is_empty() => TagFormat::Glm,
-            _ => TagFormat::Plain,
-        };
+        let format = lockstep_server::tag_format(package.contract.tag_format);
         let tags = ParserOptions {
             format,
             starts_in_reasoning: reasoning && lockstep_tags::starts_in_reasoning(&prompt.text),
@@ -230,34 +219,6 @@ fn without_strict(tool: &Value) -> Value {
     tool
 }
 
-fn parse_tools(text: &str) -> Result<Vec<Value>, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let Value::Array(tools) = value else {
-        return Err("the file holds no JSON array".to_owned());
-    };
-    for (idx, tool) in tools.iter().enumerate() {
-        if tool["function"]["name"].as_str().is_none_or(str::is_empty) {
-            return Err(format!("tool {idx} has no function.name"));
-        }
-    }
-    Ok(tools)
-}
-
-fn tool_set(tools: &[Value]) -> Result<ToolSet, String> {
-    let schemas: Vec<(String, Option<String>)> = tools
-        .iter()
-        .map(|tool| {
-            let function = &tool["function"];
-            let name = function["name"].as_str().unwrap_or_default().to_owned();
-            (name, function.get("parameters").map(Value::to_string))
-        })
-        .collect();
-    let borrowed = schemas
-        .iter()
-        .map(|(name, schema)| (name.clone(), schema.as_deref()));
-    ToolSet::new(borrowed).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,14 +243,5 @@ mod tests {
             [json!({"role": "system", "content": "Be brief."})]
         );
         assert!(Dialogue::new(&args(&["enable_thinking"])).is_err());
-    }
-
-    #[test]
-    fn tools_are_checked() {
-        assert!(parse_tools("{}").is_err());
-        assert!(parse_tools("[{}]").is_err());
-        assert!(parse_tools("[").is_err());
-        let good = r#"[{"type":"function","function":{"name":"f"}}]"#;
-        assert_eq!(parse_tools(good).map(|tools| tools.len()), Ok(1));
     }
 }

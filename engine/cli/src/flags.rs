@@ -3,6 +3,7 @@
 
 use crate::exit::Failure;
 use clap::{Args, ValueEnum};
+use lockstep_package::TagFormat;
 use lockstep_step::{SamplingParams, TokenId};
 use std::{path::PathBuf, thread};
 
@@ -21,6 +22,34 @@ pub struct ModelArgs {
     /// Where fetched models are kept [default: the cache of other Hugging Face tools].
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
+    /// How the model writes tool calls: auto, none, or a tag format such as hermes_json
+    /// [default: auto, as the package says].
+    #[arg(long, value_name = "FORMAT", value_parser = tool_format)]
+    pub tool_format: Option<ToolFormat>,
+}
+
+/// Whose word is taken for how a model writes tool calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolFormat {
+    /// The package's.
+    Auto,
+    /// The user's; `None` is none: whatever looks like a call is text.
+    Given(Option<TagFormat>),
+}
+
+fn tool_format(name: &str) -> Result<ToolFormat, String> {
+    let given = TagFormat::ALL
+        .into_iter()
+        .find(|format| format.as_str() == name);
+    match (name, given) {
+        ("auto", _) => Ok(ToolFormat::Auto),
+        ("none", _) => Ok(ToolFormat::Given(None)),
+        (_, Some(format)) => Ok(ToolFormat::Given(Some(format))),
+        (_, None) => {
+            let known: Vec<&str> = TagFormat::ALL.into_iter().map(TagFormat::as_str).collect();
+            Err(format!("expected auto, none, {}", known.join(", ")))
+        }
+    }
 }
 
 /// What computes it, and how.
@@ -218,6 +247,22 @@ mod tests {
         };
         let params = given.resolve(defaults, 9).expect("in range");
         assert_eq!((params.temperature, params.top_k, params.seed), (0.5, 7, 9));
+    }
+
+    #[test]
+    fn tool_formats_are_named_as_the_parser_names_them() {
+        assert_eq!(tool_format("auto"), Ok(ToolFormat::Auto));
+        for format in lockstep_tags::TagFormat::ALL {
+            let Ok(ToolFormat::Given(given)) = tool_format(format.as_str()) else {
+                panic!("{format} is no flag");
+            };
+            assert_eq!(lockstep_server::tag_format(given), format);
+        }
+        let error = tool_format("xml").expect_err("no format");
+        assert!(
+            error.starts_with("expected auto, none, glm, qwen_xml"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -262,7 +262,7 @@ fn contract(page: &mut Page, report: &Report) {
     page.line("samples", defaults);
     let tags = contract
         .tag_format
-        .map_or("none known".to_string(), |format| format!("{format:?}"));
+        .map_or("none known", lockstep_package::TagFormat::as_str);
     page.line("tool calls", tags);
     page.line(
         "reasons",
@@ -340,7 +340,7 @@ mod tests {
             "  layers             8 (6 gated delta net, 2 full attention)\n",
             "  vocabulary         2,048, tied embeddings\n",
             "  samples            greedy\n",
-            "  tool calls         Glm\n",
+            "  tool calls         glm\n",
             "  and 7 more (--tensors lists them)\n",
             "  no problem seen; values were not read (--verify reads them)\n",
         ] {

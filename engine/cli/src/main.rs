@@ -21,6 +21,7 @@ mod pipe;
 mod serve;
 mod session;
 mod terminal;
+mod tools;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -68,9 +68,6 @@ pub struct ServeArgs {
     /// When tool calls are held to a grammar, so that none can be malformed.
     #[arg(long, value_enum, default_value_t = ToolGrammarKind::Asked)]
     tool_grammar: ToolGrammarKind,
-    /// How the model writes tool calls [default: as its package says].
-    #[arg(long, value_enum, default_value_t = ToolFormat::Auto)]
-    tool_format: ToolFormat,
     /// What happens to sampling values outside the package's ranges.
     #[arg(long, value_enum, default_value_t = RangesKind::Clamp)]
     sampling_ranges: RangesKind,
@@ -120,16 +117,6 @@ enum ToolGrammarKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ToolFormat {
-    /// As the package says.
-    Auto,
-    /// GLM's tags.
-    Glm,
-    /// None: whatever looks like a call is text.
-    None,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RangesKind {
     /// The nearest value inside is used, and the answer says so.
     Clamp,
@@ -153,12 +140,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     start_log(args.log_format);
     let api_keys = api_keys(args)?;
-    let mut package = session::open_package(&args.model)?;
-    match args.tool_format {
-        ToolFormat::Auto => {}
-        ToolFormat::Glm => package.contract.tag_format = Some(lockstep_package::TagFormat::Glm),
-        ToolFormat::None => package.contract.tag_format = None,
-    }
+    let package = session::open_package(&args.model)?;
     if !package.tokenizer.is_present() {
         let what = format!(
             "{} has no tokenizer.json, so it can't be served",

@@ -5,7 +5,7 @@
 use crate::{
     backend::AnyBackend,
     exit::Failure,
-    flags::{BackendKind, EngineArgs, MachineArgs, ModelArgs},
+    flags::{BackendKind, EngineArgs, MachineArgs, ModelArgs, ToolFormat},
     terminal::Bars,
 };
 use lockstep_core::{Engine, EngineConfig, Event, Request, Time, Totals};
@@ -18,6 +18,14 @@ use std::{path::Path, sync::Arc, time::Instant};
 /// # Errors
 /// Whatever is wrong with it, and what to try.
 pub fn open_package(args: &ModelArgs) -> Result<Package, Failure> {
+    let mut package = find_package(args)?;
+    if let Some(ToolFormat::Given(format)) = args.tool_format {
+        package.contract.tag_format = format;
+    }
+    Ok(package)
+}
+
+fn find_package(args: &ModelArgs) -> Result<Package, Failure> {
     let bars = Bars::default();
     let Some(name) = &args.model else {
         return Package::embedded().map_err(|error| Failure::failed(error.to_string()));

@@ -6,18 +6,11 @@
 
 use crate::config::{Fields, ModelConfig, object};
 use crate::error::PackageError;
+use crate::tag_format::TagFormat;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use serde_json::Value;
 use std::path::Path;
-
-/// How a model writes its tool calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub enum TagFormat {
-    /// GLM: `<tool_call>name<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`, tags being
-    /// tokens.
-    Glm,
-}
 
 /// What sampling parameters default to where a request leaves them out.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -114,7 +107,9 @@ impl Contract {
             end_tokens,
             bos_token: bos.first().copied(),
             sampling: sampling(generation.as_ref())?,
-            tag_format: added("<arg_key>").map(|_| TagFormat::Glm),
+            tag_format: TagFormat::detect(template.map(ChatTemplate::source), |token| {
+                added(token).is_some()
+            }),
             reasoning,
             vocab_size: model.vocab_size,
             max_len: model.max_position_embeddings,

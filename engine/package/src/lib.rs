@@ -16,6 +16,7 @@ mod open;
 mod progress;
 mod provenance;
 mod report;
+mod tag_format;
 mod template;
 mod tokenizer;
 mod weights;
@@ -25,13 +26,14 @@ pub use config::{
     Architecture, LayerType, LinearConfig, ModelConfig, RopeConfig, RopeScaling,
     SUPPORTED_MODEL_TYPES,
 };
-pub use contract::{Contract, ReasoningTags, SamplingDefaults, TagFormat};
+pub use contract::{Contract, ReasoningTags, SamplingDefaults};
 pub use embedded::EMBEDDED_NAME;
 pub use error::PackageError;
 pub use open::{EncodedPrompt, Package};
 pub use progress::{NoProgress, Progress};
 pub use provenance::{FileHashes, Source, SourceFile};
 pub use report::{DtypeReport, FileReport, Report, TemplateReport, TensorReport, TokenizerReport};
+pub use tag_format::TagFormat;
 pub use template::{ChatTemplate, Rendered};
 pub use tokenizer::{AddedToken, Special, Tokenizer};
 pub use weights::{Dtype, TensorInfo, TensorView, WeightFile, Weights};

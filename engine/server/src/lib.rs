@@ -27,7 +27,8 @@ mod structured;
 mod time;
 
 pub use model::{
-    ChatModel, ChatPrompt, ModelContract, ModelError, SamplingDefaults, SamplingRanges, vocabulary,
+    ChatModel, ChatPrompt, ModelContract, ModelError, SamplingDefaults, SamplingRanges, tag_format,
+    vocabulary,
 };
 pub use net::{BindError, TcpListener, bind, serve, serve_connection};
 pub use reader::{ReadRequest, RequestError, RequestReader};

@@ -119,11 +119,36 @@ pub struct SamplingRanges {
     pub repetition_penalty: Option<(f64, f64)>,
 }
 
-/// The model's vocabulary as the engine needs it, padded to the width of its logits.
+/// The parser's name for a package's way of writing calls.
+pub fn tag_format(format: Option<lockstep_package::TagFormat>) -> TagFormat {
+    use lockstep_package::TagFormat as Known;
+    match format {
+        None => TagFormat::Plain,
+        Some(Known::Glm) => TagFormat::Glm,
+        Some(Known::QwenXml) => TagFormat::QwenXml,
+        Some(Known::HermesJson) => TagFormat::HermesJson,
+        Some(Known::DeepseekV3) => TagFormat::DeepseekV3,
+        Some(Known::DeepseekV31) => TagFormat::DeepseekV31,
+        Some(Known::DeepseekDsml) => TagFormat::DeepseekDsml,
+        Some(Known::KimiK2) => TagFormat::KimiK2,
+        Some(Known::MinimaxM2) => TagFormat::MinimaxM2,
+        Some(Known::Harmony) => TagFormat::Harmony,
+    }
+}
+
+/// The model's vocabulary as the engine needs it, padded to the width of its logits. A token that
+/// is a tag of the model's format is text for the tag parser, also where the tokenizer calls it
+/// special.
 pub fn vocabulary(model: &dyn ChatModel) -> Vocabulary {
-    let ids = 0..model.contract().vocab_size;
+    let contract = model.contract();
+    let tags = contract.tag_format.call_tags();
+    let is_tag = |id: u32| {
+        let bytes = model.token_bytes(TokenId(id));
+        tags.iter().any(|tag| tag.as_bytes() == bytes)
+    };
+    let ids = 0..contract.vocab_size;
     let bytes = ids.clone().map(|id| model.token_bytes(TokenId(id)).into());
-    let special = ids.map(|id| model.is_special(TokenId(id)));
+    let special = ids.map(|id| model.is_special(TokenId(id)) && !is_tag(id));
     Vocabulary::new(bytes.collect(), special.collect())
 }
 
@@ -148,10 +173,7 @@ impl ChatModel for Package {
                 repetition_penalty: sampling.repetition_penalty,
             },
             ranges: SamplingRanges::default(),
-            tag_format: match contract.tag_format {
-                Some(lockstep_package::TagFormat::Glm) => TagFormat::Glm,
-                None => TagFormat::Plain,
-            },
+            tag_format: tag_format(contract.tag_format),
             reasoning_close: contract.reasoning.map(|tags| TokenId(tags.close)),
             vocab_size: u32::try_from(contract.vocab_size).unwrap_or(u32::MAX),
         }
