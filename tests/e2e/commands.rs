@@ -1,6 +1,6 @@
 //! Every command: help, exit codes, JSON, and errors that say what to do next.
 
-use super::{json, lockstep, root, run, stderr, stdout};
+use super::{json, lockstep, root, run, run_with_input, stderr, stdout};
 use std::process::Stdio;
 
 #[test]
@@ -130,12 +130,64 @@ fn bench_prints_speeds() {
 fn recorded_calls_parse() {
     let cases = root().join("tests/fixtures/cases/tool_calls.jsonl");
     let cases = cases.to_str().expect("UTF-8");
-    let output = run(&["parse", "--cases", cases, "--format", "glm"]);
+    let output = run(&["parse", "--cases", cases]);
     let text = stdout(&output);
-    let last = text.lines().last().unwrap_or("");
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.lines().last(), Some("108 passed, 0 failed"));
+}
+
+#[test]
+fn an_output_is_parsed_from_standard_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tools.json");
+    std::fs::write(&path, r#"[{"function":{"name":"go"}}]"#).expect("written");
+    let tools = path.to_str().expect("UTF-8");
+
+    let call = b"a<tool_call>\n<function=go>\n</function>\n</tool_call>";
+    let args = ["parse", "--format", "qwen_xml", "--tools", tools];
+    let output = run_with_input(&args, call);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}");
     assert!(
-        output.status.success() && last.ends_with(" passed, 0 failed"),
+        text.contains("content:   \"a\"\ncall:      go {}\n"),
         "{text}"
     );
-    assert_ne!(last, "0 passed, 0 failed");
+
+    let output = run_with_input(&[&args[..], &["--json"]].concat(), &call[..26]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(report["error"]["kind"], "unterminated_tool_call");
+    assert_eq!(report["error"]["markup"], "<tool_call>\n<function=go>");
+
+    let output = run_with_input(&["parse", "--format", "qwen_xml"], call);
+    assert!(stdout(&output).contains("<function=go>"));
+    assert!(stderr(&output).contains("--tools"), "{}", stderr(&output));
+
+    for (args, code, says) in [
+        (&["parse"][..], 2, "--cases"),
+        (
+            &["parse", "--format", "xml"],
+            3,
+            "expected one of: none glm",
+        ),
+        (
+            &["parse", "--format", "glm", "--tools", "/no/such/tools"],
+            3,
+            "/no/such/tools",
+        ),
+        (
+            &["parse", "--cases", "x", "--tools", "y"],
+            2,
+            "cannot be used with",
+        ),
+        (&["generate", "x", "--tool-format", "xml"], 2, "hermes_json"),
+    ] {
+        let output = run(args);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(says), "{args:?}: {text}");
+    }
+    let output = run_with_input(&["parse", "--format", "glm"], b"ab\xff");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("no UTF-8 at byte 2"));
 }

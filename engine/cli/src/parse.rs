@@ -1,304 +1,101 @@
-//! `lockstep parse`: runs recorded outputs through the tag parsers, in every cut, and says what
-//! was read wrong. It must never end well without having run a case.
+//! `lockstep parse`: reads what a model wrote, one output from standard input or a file of recorded
+//! ones. It must never end well where something could not be read, or where nothing was.
 
-use crate::exit::{self, end};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::process::ExitCode;
+mod cases;
+mod output;
 
-use lockstep_tags::cases::{Case, Mismatch, parse_cases};
-use lockstep_tags::{Delivery, TagFormat};
+use crate::exit::Failure;
+use lockstep_tags::{Ended, TagFormat, UnknownFormat};
+use std::{path::PathBuf, process::ExitCode};
 
-/// Run recorded model outputs through the tag parsers and compare with what they must be read as
+/// Read raw model output as reasoning, content and tool calls, or check recorded outputs
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Each case is read in one piece, cut in two at every character, one character at a time, in its
-own chunks, and at every prefix with the token limit as its end; under whole and eager delivery.
-The last line is `N passed, M failed`; the exit code is 0 only if M is 0 and N is not.
+With --format alone the output of a model is read from standard input, special tokens spelled out,
+and what it says is printed. Offer tools with --tools: without any, call tags are text. The exit
+code is 1 if a call in it cannot be read.
+
+With --cases each case of a file is read in one piece, cut in two at every character, one character
+at a time, in its own chunks, and at every prefix with the token limit as its end; under whole and
+eager delivery. The last line is `N passed, M failed`; the exit code is 0 only if M is 0 and N is
+not.
 
 Examples:
-  lockstep parse --cases tests/fixtures/cases/tool_calls.jsonl --format glm
-  lockstep parse --cases my_cases.jsonl --json | jq .failures")]
+  lockstep parse --format glm --tools tools.json < output.txt
+  echo 'Hm.</think>Hi' | lockstep parse --format qwen_xml --prompt-tail '<think>'
+  lockstep parse --format harmony --tools tools.json --ended length --json < output.txt | jq .error
+  lockstep parse --cases tests/fixtures/cases/tool_calls.jsonl
+  lockstep parse --cases my_cases.jsonl --format glm --json | jq .failures")]
 pub struct ParseArgs {
     /// File of cases, one JSON object per line
-    #[arg(long, value_name = "FILE")]
-    pub cases: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "format",
+          conflicts_with_all = ["tools", "prompt_tail", "ended"])]
+    pub cases: Option<PathBuf>,
 
-    /// Run only the cases of this tag format; without it, cases of formats that cannot be parsed
-    /// count as failed
+    /// How the output is written: none, glm, qwen_xml, hermes_json, deepseek_v3, deepseek_v31,
+    /// deepseek_dsml, kimi_k2, minimax_m2, harmony. With --cases, only the cases of this format
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
+
+    /// The tools that were offered: a JSON array as in the OpenAI API
+    #[arg(long, value_name = "FILE.json")]
+    pub tools: Option<PathBuf>,
+
+    /// The end of the prompt; one that ends in <think> has left thinking open
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prompt_tail: String,
+
+    /// How the output ended: the model stopped by itself, or the token limit cut it off
+    #[arg(long, value_enum, default_value_t = EndedKind::Eos)]
+    pub ended: EndedKind,
 
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
 }
 
-/// One case that failed.
-struct Failure {
-    id: String,
-    format: String,
-    /// Empty if the format cannot be parsed.
-    mismatches: Vec<Mismatch>,
+/// How an output ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum EndedKind {
+    /// The model stopped by itself
+    Eos,
+    /// The token limit cut it off
+    Length,
 }
 
-/// What a run found.
-struct Report {
-    passed: usize,
-    failures: Vec<Failure>,
+impl From<EndedKind> for Ended {
+    fn from(kind: EndedKind) -> Ended {
+        match kind {
+            EndedKind::Eos => Ended::Eos,
+            EndedKind::Length => Ended::Length,
+        }
+    }
+}
+
+/// What a run came to.
+struct Verdict {
+    /// What is printed.
+    text: String,
+    is_good: bool,
 }
 
 /// Runs the command. Results go to standard output, what keeps it from running to standard error.
 pub fn run(args: &ParseArgs) -> ExitCode {
-    let report = match check(args) {
-        Ok(report) => report,
-        Err(problem) => {
-            let next = "`lockstep parse --help` shows what a case is and which formats there are";
-            return end(Err(exit::Failure::input(problem, next)));
-        }
+    let verdict = match &args.cases {
+        Some(path) => cases::run(path, args),
+        None => output::run(args),
     };
-    println!(
-        "{}",
-        if args.json {
-            report.to_json()
-        } else {
-            report.to_text()
+    match verdict {
+        Ok(Verdict { text, is_good }) => {
+            println!("{text}");
+            ExitCode::from(u8::from(!is_good))
         }
-    );
-    if report.failures.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+        Err(failure) => crate::exit::end(Err(failure)),
     }
 }
 
-fn check(args: &ParseArgs) -> Result<Report, String> {
-    let path = args.cases.display();
-    let selected = args.format.as_deref().map(parsable).transpose()?;
-    let text = std::fs::read_to_string(&args.cases)
-        .map_err(|error| format!("cannot read cases from {path}: {error}"))?;
-    let cases = parse_cases(&text).map_err(|error| format!("{path}: {error}"))?;
-    let total = cases.len();
-
-    let mut report = Report {
-        passed: 0,
-        failures: Vec::new(),
-    };
-    let wanted = |case: &Case| selected.is_none_or(|format| format.as_str() == case.format);
-    for case in cases.into_iter().filter(wanted) {
-        let mismatches = parsable(&case.format).map(|format| case.run(format));
-        if mismatches.as_ref().is_ok_and(Vec::is_empty) {
-            report.passed += 1;
-        } else {
-            let mismatches = mismatches.unwrap_or_default();
-            report.failures.push(Failure {
-                id: case.id,
-                format: case.format,
-                mismatches,
-            });
-        }
-    }
-    if report.passed + report.failures.len() == 0 {
-        let of_format = selected.map_or(String::new(), |format| format!(" of format `{format}`"));
-        return Err(format!(
-            "{path}: no cases{of_format} among {total}, nothing was checked"
-        ));
-    }
-    Ok(report)
-}
-
-/// The format of this name, if it has tags that can be parsed.
-fn parsable(name: &str) -> Result<TagFormat, String> {
+/// The format of this name.
+fn format(name: &str) -> Result<TagFormat, Failure> {
     name.parse()
-        .map_err(|error: lockstep_tags::UnknownFormat| error.to_string())
-}
-
-fn delivery_name(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::Eager => "eager",
-        Delivery::Whole => "whole",
-    }
-}
-
-impl Report {
-    fn to_text(&self) -> String {
-        let mut text = String::new();
-        let mut unsupported: BTreeMap<&str, usize> = BTreeMap::new();
-        for failure in &self.failures {
-            if failure.mismatches.is_empty() {
-                *unsupported.entry(&failure.format).or_default() += 1;
-            }
-            for mismatch in &failure.mismatches {
-                let Mismatch {
-                    cut,
-                    delivery,
-                    expected,
-                    got,
-                } = mismatch;
-                let (id, delivery) = (&failure.id, delivery_name(*delivery));
-                let _ = writeln!(text, "FAILED {id}, {cut}, {delivery} delivery");
-                text.push_str(&diff(expected, got));
-                text.push('\n');
-            }
-        }
-        for (format, count) in unsupported {
-            let _ = writeln!(
-                text,
-                "FAILED {count} cases of format `{format}`: not supported"
-            );
-        }
-        let _ = write!(
-            text,
-            "{} passed, {} failed",
-            self.passed,
-            self.failures.len()
-        );
-        text
-    }
-
-    fn to_json(&self) -> String {
-        let failures: Vec<serde_json::Value> = self
-            .failures
-            .iter()
-            .map(|failure| {
-                let mismatches: Vec<serde_json::Value> = failure
-                    .mismatches
-                    .iter()
-                    .map(|mismatch| {
-                        serde_json::json!({
-                            "cut": mismatch.cut.to_string(),
-                            "delivery": delivery_name(mismatch.delivery),
-                            "expected": mismatch.expected,
-                            "got": mismatch.got,
-                        })
-                    })
-                    .collect();
-                serde_json::json!({
-                    "id": failure.id,
-                    "format": failure.format,
-                    "supported": !failure.mismatches.is_empty(),
-                    "mismatches": mismatches,
-                })
-            })
-            .collect();
-        serde_json::json!({
-            "passed": self.passed,
-            "failed": self.failures.len(),
-            "failures": failures,
-        })
-        .to_string()
-    }
-}
-
-/// Lines of both readings in order: `-` only expected, `+` only read, blank in both.
-fn diff(expected: &str, got: &str) -> String {
-    let got: Vec<&str> = got.lines().collect();
-    let mut next = 0; // got[..next] is written
-    let mut text = String::new();
-    for line in expected.lines() {
-        match got[next..].iter().position(|other| *other == line) {
-            Some(skipped) => {
-                for other in &got[next..next + skipped] {
-                    let _ = writeln!(text, "  + {other}");
-                }
-                let _ = writeln!(text, "    {line}");
-                next += skipped + 1;
-            }
-            None => {
-                let _ = writeln!(text, "  - {line}");
-            }
-        }
-    }
-    for other in &got[next..] {
-        let _ = writeln!(text, "  + {other}");
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fixture() -> PathBuf {
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        root.join("../../tests/fixtures/cases/tool_calls.jsonl")
-    }
-
-    fn args(cases: PathBuf, format: Option<&str>) -> ParseArgs {
-        ParseArgs {
-            cases,
-            format: format.map(String::from),
-            json: false,
-        }
-    }
-
-    fn problem(args: &ParseArgs) -> String {
-        match check(args) {
-            Ok(report) => panic!("ran: {}", report.to_text()),
-            Err(problem) => problem,
-        }
-    }
-
-    #[test]
-    fn glm_cases_pass() {
-        let report = check(&args(fixture(), Some("glm"))).unwrap();
-        assert_eq!(report.to_text(), "35 passed, 0 failed");
-        assert_eq!(
-            report.to_json(),
-            r#"{"passed":35,"failed":0,"failures":[]}"#
-        );
-    }
-
-    #[test]
-    fn formats_without_a_parser_fail_by_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("cases.jsonl");
-        let lines = std::fs::read_to_string(fixture()).unwrap();
-        std::fs::write(
-            &path,
-            lines.replace("\"format\": \"glm\"", "\"format\": \"xml\""),
-        )
-        .unwrap();
-        let text = check(&args(path, None)).unwrap().to_text();
-        assert!(
-            text.contains("FAILED 35 cases of format `xml`: not supported"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn nothing_to_check_is_an_error() {
-        let said = problem(&args(fixture(), Some("none")));
-        assert!(said.ends_with("no cases of format `none` among 108, nothing was checked"));
-        let said = problem(&args(fixture(), Some("xml")));
-        assert!(
-            said.starts_with("unknown tag format `xml`, expected one of: none glm qwen_xml"),
-            "{said}"
-        );
-        let said = problem(&args(PathBuf::from("no/such/file"), None));
-        assert!(
-            said.starts_with("cannot read cases from no/such/file: "),
-            "{said}"
-        );
-    }
-
-    #[test]
-    fn a_wrong_reading_is_shown_line_by_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("cases.jsonl");
-        let case = r#"{"id":"a","format":"glm","prompt_tail":"","tools":[],"text":"xy",
-            "ended":"eos","expect":{"reasoning":null,"content":"x",
-            "tool_calls":[],"finish":"stop"}}"#;
-        std::fs::write(&path, case.replace('\n', "")).unwrap();
-        let text = check(&args(path.clone(), None)).unwrap().to_text();
-        let first = "FAILED a, in one piece, whole delivery\n    reasoning: null\n\
-                     \x20 - content:   \"x\"\n  + content:   \"xy\"\n    finish:    stop\n\n";
-        assert!(text.starts_with(first), "{text}");
-        assert!(text.ends_with("\n0 passed, 1 failed"), "{text}");
-
-        std::fs::write(&path, "\n{\"id\": 1}").unwrap();
-        let said = problem(&args(path, None));
-        assert!(said.ends_with("cases.jsonl: line 2: field `ended`: missing, expected a string"));
-    }
+        .map_err(|error: UnknownFormat| Failure::input(error, "give one of these with --format"))
 }
