@@ -393,8 +393,10 @@ impl Boundary {
         let program = &self.program;
         fence.push(&String::from_utf8_lossy(text));
         let begun = [program.at_start.path(before), text].concat();
-        let begun = begun.trim_ascii_start();
-        if b"<think>".starts_with(begun) {
+        // Blanks as the reader of tags has them: a form feed is text already.
+        let is_blank = |byte: &u8| b" \t\r\n".contains(byte);
+        let num_blanks = begun.iter().take_while(|byte| is_blank(byte)).count();
+        if b"<think>".starts_with(&begun[num_blanks..]) {
             return Place::Start {
                 partial: after,
                 layout_left: 0,
