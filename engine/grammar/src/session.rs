@@ -201,8 +201,11 @@ impl Session {
         while !rest.is_empty() {
             let len = rest.iter().position(|&byte| byte == BY_ID);
             let (text, from) = rest.split_at(len.unwrap_or(rest.len()));
-            let text = String::from_utf8_lossy(text);
-            tokens.extend(vocabulary.tokenize(&text));
+            // Behind half a character no text is left to cut into tokens.
+            let Ok(text) = std::str::from_utf8(text) else {
+                break;
+            };
+            tokens.extend(vocabulary.tokenize(text));
             match by_id(from) {
                 Some((token, after)) => {
                     tokens.push(token);
