@@ -3,7 +3,8 @@
 
 use super::{ANY_TEXT, DeclaredTool, Envelope, checked_name};
 use crate::lark::{Lark, literal, token};
-use crate::{SchemaError, ValueForm};
+use crate::{RawText, SchemaError, ValueForm};
+use serde_json::Value;
 
 /// Ends a value. The grammar itself writes it after a line feed, and JSON never has one before it.
 pub(super) const RESERVED: [&str; 1] = ["</parameter>"];
@@ -44,7 +45,10 @@ pub(super) fn call(
                     format!("{} {}", lark.json(document), literal(VALUE_END))
                 }
                 ValueForm::Raw(raw) if raw.expression == ANY_TEXT => any_value(lark),
-                ValueForm::Raw(raw) => lark.raw(raw, &RESERVED_IN_TEXT, VALUE_END),
+                ValueForm::Raw(raw) => {
+                    let raw = apart_from_json(raw, &parameter.forms);
+                    lark.raw(&raw, &RESERVED_IN_TEXT, VALUE_END)
+                }
             });
         }
         let rule = format!("argument_{tool_idx}_{idx}");
@@ -60,4 +64,55 @@ pub(super) fn call(
         literal("</function>\n"),
         token(envelope.close)
     ))
+}
+
+/// The text without that whose first line is a scalar that the value may be as well. A text goes on behind a
+/// line feed, so otherwise what looks like the end of a scalar would be taken for more of a text.
+fn apart_from_json(raw: &RawText, forms: &[ValueForm]) -> RawText {
+    let mut scalars = Vec::new();
+    for form in forms {
+        if let ValueForm::Json(document) = form {
+            add_scalars(document, &mut scalars);
+        }
+    }
+    if scalars.is_empty() {
+        return raw.clone();
+    }
+    scalars.sort_unstable();
+    scalars.dedup();
+    let line = format!("/({})\\n(?s:.*)/", scalars.join("|"));
+    RawText {
+        expression: format!("({}) & ~{line}", raw.expression),
+        admits_empty: raw.admits_empty,
+    }
+}
+
+const NULL: &str = "null";
+const BOOLEAN: &str = "true|false";
+const NUMBER: &str = "-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+\\-]?[0-9]+)?";
+
+/// The scalars, strings aside, that a document admits; all of them where it doesn't say.
+fn add_scalars(document: &Value, out: &mut Vec<&'static str>) {
+    if let Some(branches) = document["anyOf"].as_array() {
+        branches.iter().for_each(|branch| add_scalars(branch, out));
+        return;
+    }
+    let listed = document["enum"].as_array().map(Vec::as_slice);
+    let listed = listed.or(document.get("const").map(std::slice::from_ref));
+    for value in listed.unwrap_or_default() {
+        match value {
+            Value::Null => out.push(NULL),
+            Value::Bool(_) => out.push(BOOLEAN),
+            Value::Number(_) => out.push(NUMBER),
+            Value::String(_) | Value::Array(_) | Value::Object(_) => {}
+        }
+    }
+    match document["type"].as_str() {
+        Some("null") => out.push(NULL),
+        Some("boolean") => out.push(BOOLEAN),
+        Some("integer" | "number") => out.push(NUMBER),
+        Some(_) => {}
+        None if listed.is_some() => {}
+        None => out.extend([NULL, BOOLEAN, NUMBER]),
+    }
 }
