@@ -135,10 +135,20 @@ fn probe(base: Matcher, vocabulary: &GrammarVocabulary) -> Result<(), String> {
     Ok(())
 }
 
+/// Bytes of a message of `llguidance` that are passed on: it may quote a whole grammar.
+const MESSAGE_MAX: usize = 400;
+
 /// Messages of `llguidance` may end with a dump of its state.
 fn without_state(message: &str) -> String {
     let end = message.find("\n<").unwrap_or(message.len());
-    message[..end].trim().to_string()
+    let message = message[..end].trim();
+    match message.len() > MESSAGE_MAX {
+        true => format!(
+            "{} ...",
+            &message[..message.floor_char_boundary(MESSAGE_MAX)]
+        ),
+        false => message.to_string(),
+    }
 }
 
 /// One walk through a grammar.
