@@ -137,6 +137,9 @@ fn reasoning_is_free_until_its_closing_tag() {
     );
     assert!(!admits(&auto, &spelled(" \n<think>")));
     assert!(admits(&auto, &spelled(" \n<thin")));
+    // A form feed is no blank to the reader of tags: what follows is the answer.
+    assert!(admits(&auto, &spelled("\u{c}<think>")));
+    assert!(admits(&auto, &tokens("\u{c}<think><tool_call")));
     assert!(!admits(&auto, &spelled("<tool_call>")));
     assert!(admits(&auto, &tokens(&format!("\n{GLM}"))));
 }
@@ -279,4 +282,63 @@ fn forced_text_is_offered_and_true() {
         "\n<function=book>\n<parameter=seats"
     );
     assert!(!forced.contains(&END));
+}
+
+#[test]
+fn nothing_is_forced_behind_half_a_character() {
+    let mut asked = constraint(TagFormat::Plain, vec![], ToolChoice::Auto);
+    asked.answer = Answer::Choice(vec!["caf\u{e9}s".to_string()]);
+    let mut cafe = matcher(&asked);
+    assert_eq!(walk(&mut cafe, &spelled("caf\u{e9}")[..4]), 4);
+    assert_eq!(cafe.forced(8), []);
+    assert_eq!(walk(&mut cafe, &spelled("caf\u{e9}s")[4..]), 2);
+    assert!(cafe.can_finish());
+}
+
+#[test]
+fn text_or_something_else_is_written_either_way() {
+    let schema = json!({
+        "type": "object",
+        "properties": {"v": {"anyOf": [
+            {"type": "integer", "minimum": 3, "maximum": 40}, {"type": "null"}, {"type": "boolean"},
+            {"type": "array", "items": {"type": "integer"}},
+            {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": false},
+            {"type": "string"},
+        ]}},
+        "required": ["v"],
+    });
+    for format in [TagFormat::Glm, TagFormat::QwenXml] {
+        let asked = constraint(
+            format,
+            vec![tool("f", schema.clone())],
+            ToolChoice::Required,
+        );
+        let call = |value: &str| match format {
+            TagFormat::Glm => format!(
+                "<tool_call>f<arg_key>v</arg_key><arg_value>{value}</arg_value></tool_call>"
+            ),
+            _ => format!(
+                "<tool_call>\n<function=f>\n<parameter=v>\n{value}\n</parameter>\n</function>\n</tool_call>"
+            ),
+        };
+        for good in [
+            "4",
+            "40",
+            "null",
+            "true",
+            "[4, 12]",
+            "{\"a\": 5}",
+            "{}",
+            "x",
+            "",
+            "4 x",
+            "nul",
+            "-",
+        ] {
+            assert!(admits(&asked, &tokens(&call(good))), "{format} {good:?}");
+        }
+        for bad in ["41", "2", "null ", "[", "[x]", "{\"a\": x}", "4.0", " 4"] {
+            assert!(!admits(&asked, &tokens(&call(bad))), "{format} {bad:?}");
+        }
+    }
 }

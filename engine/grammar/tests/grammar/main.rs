@@ -1,4 +1,13 @@
 //! What the crate says to the outside, over a small vocabulary that can be enumerated.
 
+mod agreement;
 mod boundary;
+mod formats;
+mod outline;
+mod processes;
+mod reference;
+mod shapes;
 mod toy;
+mod twins;
+mod walker;
+mod witness;

@@ -129,10 +129,6 @@ pub static VOCABULARY: LazyLock<Arc<GrammarVocabulary>> = LazyLock::new(|| {
     Arc::new(GrammarVocabulary::new(parts).expect("a vocabulary"))
 });
 
-pub fn compiler() -> Compiler {
-    Compiler::new(VOCABULARY.clone(), GrammarLimits::default())
-}
-
 pub fn tool(name: &str, parameters: Value) -> Tool {
     Tool {
         name: name.to_string(),
@@ -152,8 +148,12 @@ pub fn constraint(format: TagFormat, tools: Vec<Tool>, choice: ToolChoice) -> Co
     }
 }
 
+/// A compiler that the tests of this process share.
+static COMPILER: LazyLock<Compiler> =
+    LazyLock::new(|| Compiler::new(VOCABULARY.clone(), GrammarLimits::default()));
+
 pub fn matcher(constraint: &Constraint) -> Boundary {
-    compiler()
+    COMPILER
         .matcher(constraint)
         .expect("a constraint that can be held")
         .expect("a constraint that holds something")
