@@ -4,6 +4,7 @@
 mod bad_input;
 mod chat;
 mod commands;
+mod constraints;
 mod generate;
 mod http;
 mod hub;

@@ -147,7 +147,9 @@ BAD = [
     ("messages", dict(messages=[])),
     ("messages", dict(messages=[{"role": "wizard", "content": "x"}])),
     ("tools", dict(tools=[{"name": "f"}])),
-    ("tool_choice", dict(tool_choice={"type": "any"}, tools=[{"name": "f", "input_schema": {"type": "object"}}])),
+    ("tool_choice", dict(tool_choice={"type": "tool", "name": "g"}, tools=[{"name": "f", "input_schema": {"type": "object"}}])),
+    ("tools", dict(tool_choice={"type": "any"})),
+    ("output_config", dict(extra_body={"output_config": {"format": {"type": "json_schema", "schema": {"not": {}}}}})),
 ]
 
 

@@ -158,6 +158,7 @@ fn measure(
         max_model_len: Some(seq_len + 1),
         kv_blocks: Some(batch_max * (seq_len.div_ceil(64) + 1)),
         kv_cache_gib: 0.0,
+        forced_drafts: 0,
         checked: false,
     };
     let backend = session::open_backend(&package, &machine, &engine)?;

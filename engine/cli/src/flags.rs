@@ -99,6 +99,10 @@ pub struct EngineArgs {
     /// Memory of the KV cache, in GiB.
     #[arg(long, value_name = "GIB", default_value_t = 1.0)]
     pub kv_cache_gib: f64,
+    /// Tokens that a grammar may propose per step where it leaves no choice; 0 is none. Changes speed only.
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub forced_drafts: u32,
     /// Check every plan against what was computed before it: slower, for finding bugs.
     #[arg(long)]
     pub checked: bool,

@@ -80,6 +80,7 @@ pub fn engine_config(args: &EngineArgs) -> EngineConfig {
         max_num_seqs: args.max_num_seqs,
         max_num_batched_tokens: args.max_num_batched_tokens,
         chunk_tokens_max: args.max_num_batched_tokens,
+        forced_drafts: args.forced_drafts,
         checked: args.checked,
         ..EngineConfig::default()
     }

@@ -5,6 +5,7 @@
 use crate::harness::*;
 use crate::{chat, completions, messages};
 use lockstep_server::{DeliveryPolicy, ToolGrammar};
+use lockstep_tags::TagFormat;
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -361,6 +362,69 @@ async fn messages_hold_calls_and_forms() {
         let value = serde_json::from_str(text).expect("JSON");
         assert!(is_alarm(&value), "{text}");
     }
+}
+
+/// A model whose calls no grammar knows.
+#[tokio::test]
+async fn calls_that_cannot_be_held_are_refused_and_all_else_is_served() {
+    let server = Setup::new().start_as(|contract| contract.tag_format = TagFormat::KimiK2);
+    let tools = json!([alarm_tool(json!({}))]);
+    let strict = json!([alarm_tool(json!({"strict": true}))]);
+    for (fields, param) in [
+        (
+            json!({"tools": tools, "tool_choice": "required"}),
+            "tool_choice",
+        ),
+        (
+            json!({"tools": tools, "parallel_tool_calls": false}),
+            "parallel_tool_calls",
+        ),
+        (json!({"tools": strict}), "tools[0].function.strict"),
+    ] {
+        let answer = server.post(CHAT, &drawn(fields.clone())).await;
+        let error = &answer.json()["error"];
+        assert_eq!(
+            (answer.status, &error["code"]),
+            (400, &json!("unsupported_model")),
+            "{error}"
+        );
+        assert_eq!(error["param"], param);
+    }
+    let choice = json!({"guided_choice": ["apple"]});
+    for fields in [
+        json!({"tools": tools, "tool_choice": "none", "max_tokens": 5}),
+        with(&choice, json!({"tools": tools, "tool_choice": "none"})),
+        choice,
+    ] {
+        let answer = server.post(CHAT, &drawn(fields.clone())).await;
+        assert_eq!(answer.status, 200, "{:?}", answer.bytes);
+        if !fields["guided_choice"].is_null() {
+            assert_eq!(answer.json()["choices"][0]["message"]["content"], "apple");
+        }
+    }
+}
+
+/// A model whose vocabulary no grammar can be made for: here because it promises to have none.
+#[tokio::test]
+async fn without_a_vocabulary_only_what_needs_it_is_refused() {
+    let server = Setup::new().start_as(|contract| contract.vocab_size = 0);
+    let answer = server
+        .post(CHAT, &drawn(json!({"guided_regex": "a"})))
+        .await;
+    let error = &answer.json()["error"];
+    assert_eq!(
+        (answer.status, &error["param"]),
+        (400, &json!("guided_regex")),
+        "{error}"
+    );
+    let message = error["message"].as_str().expect("text");
+    assert!(
+        message.contains("vocabulary can't be prepared"),
+        "{message}"
+    );
+    let answer = server.post(CHAT, &drawn(json!({"max_tokens": 5}))).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.bytes);
+    assert_eq!(server.metric("lockstep_constrained_requests_total"), 0.0);
 }
 
 /// The bytes that a client gets for a request, ids aside.

@@ -9,7 +9,10 @@ use lockstep_core::{Engine, EngineConfig};
 use lockstep_fingerprint::{Fingerprint, FingerprintConfig, Script};
 use lockstep_package::Package;
 use lockstep_server::automaton::{StreamData, events};
-use lockstep_server::{ChatModel, Server, ServerConfig, serve_connection, vocabulary};
+use lockstep_server::{
+    ChatModel, ChatPrompt, ModelContract, ModelError, Server, ServerConfig, serve_connection,
+    vocabulary,
+};
 use lockstep_step::{Backend, BackendLimits, TokenId};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, OnceLock};
@@ -67,12 +70,55 @@ impl Setup {
         self.start_with(backend)
     }
 
+    /// A server whose model promises something else than it is.
+    pub fn start_as(self, contract: impl FnOnce(&mut ModelContract)) -> TestServer {
+        let mut promised = ChatModel::contract(model().as_ref());
+        contract(&mut promised);
+        let words = Arc::new(vocabulary(model().as_ref()));
+        let engine = Engine::new(self.engine, self.backend.limits, words).expect("an engine");
+        let model = Arc::new(Promising(promised));
+        let backend = Fingerprint::new(self.backend);
+        let server = Server::new(self.config, model, engine, backend).expect("a server");
+        TestServer { server }
+    }
+
     /// A server over a backend of the test's own.
     pub fn start_with<B: Backend + Send + 'static>(self, backend: B) -> TestServer {
         let words = Arc::new(vocabulary(model().as_ref()));
         let engine = Engine::new(self.engine, self.backend.limits, words).expect("an engine");
         let server = Server::new(self.config, model(), engine, backend).expect("a server");
         TestServer { server }
+    }
+}
+
+/// The embedded model with promises of a test's own.
+struct Promising(ModelContract);
+
+impl ChatModel for Promising {
+    fn contract(&self) -> ModelContract {
+        self.0.clone()
+    }
+
+    fn encode_chat(
+        &self,
+        messages: &[Value],
+        tools: Option<&[Value]>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ChatPrompt, ModelError> {
+        ChatModel::encode_chat(model().as_ref(), messages, tools, kwargs)
+    }
+
+    fn encode_text(&self, text: &str, as_prompt: bool) -> Result<Vec<TokenId>, ModelError> {
+        ChatModel::encode_text(model().as_ref(), text, as_prompt)
+    }
+
+    fn token_bytes(&self, token: TokenId) -> &[u8] {
+        static MODEL: OnceLock<Arc<Package>> = OnceLock::new();
+        ChatModel::token_bytes(MODEL.get_or_init(model).as_ref(), token)
+    }
+
+    fn is_special(&self, token: TokenId) -> bool {
+        ChatModel::is_special(model().as_ref(), token)
     }
 }
 
