@@ -11,6 +11,7 @@ use crate::vocabulary::GrammarVocabulary;
 use crate::{SchemaError, ToolParameters};
 use lockstep_step::TokenId;
 use lockstep_tags::TagFormat;
+use serde_json::Value;
 
 /// A tool, its schema read.
 pub(crate) struct DeclaredTool {
@@ -153,5 +154,70 @@ fn checked_name<'a>(name: &'a str, what: &str, bad: &[char]) -> Result<&'a str, 
                 None => "is empty, expected at least one character".to_string(),
             },
         }),
+    }
+}
+
+/// Refuses JSON that could only be written with a tag in it that ends the value: the masks keep such a tag from
+/// being spelled out, so a text that needs it would never come to its end.
+fn checked_json<'a>(
+    document: &'a Value,
+    parameter: &str,
+    reserved: &[&str],
+) -> Result<&'a Value, SchemaError> {
+    match fixed_text_with(document, reserved) {
+        None => Ok(document),
+        Some((keyword, text)) => Err(SchemaError {
+            path: format!(
+                "/properties/{}",
+                parameter.replace('~', "~0").replace('/', "~1")
+            ),
+            keyword: keyword.to_string(),
+            problem: format!(
+                "{text:?} has one of {} in it, which would end the value in the model's format",
+                reserved.join(", ")
+            ),
+        }),
+    }
+}
+
+/// The first text of a schema that is written as it stands and has one of these in it, and its keyword.
+fn fixed_text_with<'a>(schema: &'a Value, reserved: &[&str]) -> Option<(&'static str, &'a str)> {
+    let has = |text: &&'a str| reserved.iter().any(|tag| text.contains(tag));
+    match schema {
+        Value::Object(members) => members.iter().find_map(|(keyword, value)| {
+            let fixed = |keyword| text_with(value, reserved).map(|text| (keyword, text));
+            match keyword.as_str() {
+                "const" => fixed("const"),
+                "enum" => fixed("enum"),
+                "properties" => {
+                    let properties = value.as_object()?;
+                    let key = properties.keys().map(String::as_str).find(has);
+                    let inside = || {
+                        let mut schemas = properties.values();
+                        schemas.find_map(|schema| fixed_text_with(schema, reserved))
+                    };
+                    key.map(|key| ("properties", key)).or_else(inside)
+                }
+                _ => fixed_text_with(value, reserved),
+            }
+        }),
+        Value::Array(items) => items
+            .iter()
+            .find_map(|item| fixed_text_with(item, reserved)),
+        _ => None,
+    }
+}
+
+/// The first text in a value, keys included, that has one of these in it.
+fn text_with<'a>(value: &'a Value, reserved: &[&str]) -> Option<&'a str> {
+    let has = |text: &&'a str| reserved.iter().any(|tag| text.contains(tag));
+    match value {
+        Value::String(text) => Some(text.as_str()).filter(has),
+        Value::Array(items) => items.iter().find_map(|item| text_with(item, reserved)),
+        Value::Object(members) => members.iter().find_map(|(key, value)| {
+            let key = Some(key.as_str()).filter(has);
+            key.or_else(|| text_with(value, reserved))
+        }),
+        _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! A call of GLM: the name, then each argument between tags that are tokens of their own. Both layouts of
 //! its templates are in the grammar: with a line feed between tags, and without.
 
-use super::{ANY_TEXT, DeclaredTool, Envelope, checked_name};
+use super::{ANY_TEXT, DeclaredTool, Envelope, checked_json, checked_name};
 use crate::lark::{Lark, literal, token};
 use crate::{SchemaError, ValueForm};
 
@@ -25,7 +25,7 @@ pub(super) fn call(
         let mut forms = Vec::new();
         for form in &parameter.forms {
             forms.push(match form {
-                ValueForm::Json(document) => lark.json(document),
+                ValueForm::Json(document) => lark.json(checked_json(document, key, &RESERVED)?),
                 // The boundary's look-alike masks keep the tags out of it: the terminal stays so plain that
                 // the masks of most places are known in advance.
                 ValueForm::Raw(raw) if raw.expression == ANY_TEXT => {

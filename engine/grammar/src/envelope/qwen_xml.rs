@@ -1,7 +1,7 @@
 //! A call of Qwen's XML-like format, in the layout of its template. Only the outer tags are tokens; those
 //! of functions and parameters are text.
 
-use super::{ANY_TEXT, DeclaredTool, Envelope, checked_name};
+use super::{ANY_TEXT, DeclaredTool, Envelope, checked_json, checked_name};
 use crate::lark::{Lark, literal, token};
 use crate::{RawText, SchemaError, ValueForm};
 use serde_json::Value;
@@ -42,6 +42,7 @@ pub(super) fn call(
         for form in &parameter.forms {
             forms.push(match form {
                 ValueForm::Json(document) => {
+                    let document = checked_json(document, key, &RESERVED)?;
                     format!("{} {}", lark.json(document), literal(VALUE_END))
                 }
                 ValueForm::Raw(raw) if raw.expression == ANY_TEXT => any_value(lark),

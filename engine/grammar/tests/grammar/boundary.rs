@@ -342,3 +342,41 @@ fn text_or_something_else_is_written_either_way() {
         }
     }
 }
+
+#[test]
+fn what_only_a_closer_could_spell_is_refused() {
+    for (format, closer) in [
+        (TagFormat::Glm, "</arg_value>"),
+        (TagFormat::Glm, "<arg_key>"),
+        (TagFormat::QwenXml, "</parameter>"),
+    ] {
+        let said = format!("a{closer}b");
+        let keyed = json!({"type": "object", "properties": {said.clone(): {"type": "null"}}, "required": [said.clone()], "additionalProperties": false});
+        for value in [
+            json!({"type": "array", "items": {"const": said}, "minItems": 1}),
+            json!({"type": "array", "items": {"enum": ["x", said]}}),
+            json!({"const": {"k": said}}),
+            keyed.clone(),
+            json!({"type": "array", "items": keyed}),
+        ] {
+            let schema = json!({"type": "object", "properties": {"v": value}, "required": ["v"]});
+            let asked = constraint(format, vec![tool("f", schema)], ToolChoice::Required);
+            let error = crate::toy::refusal(&asked);
+            assert_eq!(error.kind, "unsupported_schema", "{error}");
+            assert!(error.to_string().contains(closer), "{error}");
+            let hermes = Constraint {
+                format: TagFormat::HermesJson,
+                ..asked
+            };
+            assert!(mask(&mut matcher(&hermes)).num_allowed() > 0);
+        }
+        let root = |value: serde_json::Value| {
+            let schema = json!({"type": "object", "properties": {"v": value}, "required": ["v"]});
+            constraint(format, vec![tool("f", schema)], ToolChoice::Required)
+        };
+        let error = crate::toy::refusal(&root(json!({"const": said})));
+        assert!(error.kind.starts_with("unsupported_"), "{error}");
+        // Of a list the others are left.
+        assert!(mask(&mut matcher(&root(json!({"enum": ["x", said]})))).num_allowed() > 0);
+    }
+}

@@ -2,8 +2,8 @@
 //! straddle what the formats write.
 
 use lockstep_grammar::{
-    Answer, Boundary, Compiler, Constraint, GrammarLimits, GrammarVocabulary, Reasoning,
-    Strictness, Tool, ToolChoice, VocabularyParts,
+    Answer, Boundary, Compiler, Constraint, ConstraintError, GrammarLimits, GrammarVocabulary,
+    Reasoning, Strictness, Tool, ToolChoice, VocabularyParts,
 };
 use lockstep_step::{Bitmask, Matcher, TokenId};
 use lockstep_tags::TagFormat;
@@ -157,6 +157,14 @@ pub fn matcher(constraint: &Constraint) -> Boundary {
         .matcher(constraint)
         .expect("a constraint that can be held")
         .expect("a constraint that holds something")
+}
+
+/// Why a constraint can't be held.
+pub fn refusal(constraint: &Constraint) -> ConstraintError {
+    match COMPILER.matcher(constraint) {
+        Err(error) => error,
+        Ok(_) => panic!("it can be held"),
+    }
 }
 
 pub fn mask(matcher: &mut Boundary) -> Bitmask {
