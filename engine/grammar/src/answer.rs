@@ -59,6 +59,10 @@ pub(crate) fn grammar(
             if text.len() > limits.lark_bytes_max {
                 return too_large("a grammar in bytes", text.len(), limits.lark_bytes_max);
             }
+            let num_colons = text.bytes().filter(|byte| *byte == b':').count();
+            if num_colons > limits.lark_rules_max {
+                return too_large("a number of rules", num_colons, limits.lark_rules_max);
+            }
             refuse_foreign(text)?;
             return Ok(Some(text.clone()));
         }

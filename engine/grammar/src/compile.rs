@@ -31,6 +31,9 @@ pub struct GrammarLimits {
     pub choices_max: usize,
     /// Bytes of a Lark grammar.
     pub lark_bytes_max: usize,
+    /// Rules and terminals of a Lark grammar, counted by the colons in its text. Each that stands in the one
+    /// before it is a level of the compiler's recursion, and 600 levels nearly fill a thread's stack of 2 MiB.
+    pub lark_rules_max: usize,
     /// Fuel to build the expressions of a grammar.
     pub compile_fuel: u64,
     /// Symbols of a grammar.
@@ -47,7 +50,8 @@ impl Default for GrammarLimits {
             schema: SchemaLimits::default(),
             regex_bytes_max: 4 << 10,
             choices_max: 5_000,
-            lark_bytes_max: 64 << 10,
+            lark_bytes_max: 16 << 10,
+            lark_rules_max: 256,
             compile_fuel: 1_000_000,
             symbols_max: 200_000,
             probe_fuel: 200_000,

@@ -3,6 +3,7 @@
 mod agreement;
 mod boundary;
 mod formats;
+mod hostile;
 mod outline;
 mod processes;
 mod reference;
