@@ -1,11 +1,11 @@
 //! A schema as the gate has read it: nodes that hold keywords of their own and refer to other nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::number::{Decimal, NumberRule};
-use super::pattern::{Pattern, TooComplex};
+use super::pattern::{Matcher, Pattern, TooComplex};
 
 /// A node's place in its [`Schema`].
 pub(super) type NodeId = usize;
@@ -87,13 +87,13 @@ impl StringRule {
         self.patterns.extend(other.patterns.iter().cloned());
     }
 
-    pub(super) fn admits(&self, text: &str) -> Result<bool, TooComplex> {
+    pub(super) fn admits(&self, text: &str, matcher: &Matcher) -> Result<bool, TooComplex> {
         let length = text.chars().count() as u64;
         if length < self.min || self.max.is_some_and(|max| length > max) {
             return Ok(false);
         }
         for pattern in &self.patterns {
-            if !pattern.matches(text)? {
+            if !matcher.matches(pattern, text)? {
                 return Ok(false);
             }
         }
@@ -123,6 +123,8 @@ pub(super) struct ArrayRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ObjectRule {
     pub(super) properties: Vec<(String, NodeId)>,
+    /// The same by name.
+    pub(super) by_name: BTreeMap<String, NodeId>,
     pub(super) patterns: Vec<(Pattern, NodeId)>,
     /// The keys that are neither declared nor match a pattern.
     pub(super) additional: Option<NodeId>,
@@ -133,11 +135,10 @@ pub(super) struct ObjectRule {
 
 impl ObjectRule {
     /// The nodes that the value under a key must satisfy.
-    pub(super) fn nodes_of(&self, key: &str) -> Result<Vec<NodeId>, TooComplex> {
-        let declared = self.properties.iter().find(|(name, _)| name == key);
-        let mut nodes: Vec<NodeId> = declared.map(|(_, node)| *node).into_iter().collect();
+    pub(super) fn nodes_of(&self, key: &str, matcher: &Matcher) -> Result<Vec<NodeId>, TooComplex> {
+        let mut nodes: Vec<NodeId> = self.by_name.get(key).copied().into_iter().collect();
         for (pattern, node) in &self.patterns {
-            if pattern.matches(key)? {
+            if matcher.matches(pattern, key)? {
                 nodes.push(*node);
             }
         }
@@ -208,10 +209,10 @@ impl Node {
 }
 
 /// All nodes that can be reached from a root.
-#[derive(Clone, Debug)]
 pub(super) struct Schema {
     pub(super) nodes: Vec<Node>,
     pub(super) root: NodeId,
+    pub(super) matcher: Matcher,
 }
 
 impl Schema {
@@ -254,7 +255,7 @@ impl Schema {
             Value::Number(number) => {
                 Ok(Decimal::of(number).is_some_and(|value| node.number.admits(value)))
             }
-            Value::String(text) => node.string.admits(text),
+            Value::String(text) => node.string.admits(text, &self.matcher),
             Value::Array(items) => {
                 let (rule, length) = (&node.array, items.len() as u64);
                 if length < rule.min || rule.max.is_some_and(|max| length > max) {
@@ -278,7 +279,7 @@ impl Schema {
                     return Ok(false);
                 }
                 for (key, member) in members {
-                    for node in rule.nodes_of(key)? {
+                    for node in rule.nodes_of(key, &self.matcher)? {
                         if !self.admits(node, member)? {
                             return Ok(false);
                         }

@@ -1,8 +1,11 @@
 //! Patterns: regular expressions of ECMA-262 in Unicode mode, turned into ones that match a whole text and mean
 //! the same to the recogniser. It must never guess: syntax that has no exact counterpart is refused by name.
 
-use llguidance::derivre::{RegexAst, RegexBuilder};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
+
+use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 
 use super::ecma;
 
@@ -74,16 +77,6 @@ impl Pattern {
         &self.regex
     }
 
-    /// Whether the whole text matches.
-    pub(super) fn matches(&self, text: &str) -> Result<bool, TooComplex> {
-        let mut builder = RegexBuilder::new();
-        let expr = builder.mk_regex(&self.regex).map_err(|_| TooComplex)?;
-        let mut regex = builder
-            .to_regex_limited(expr, FUEL)
-            .map_err(|_| TooComplex)?;
-        Ok(regex.is_match(text))
-    }
-
     /// Whether some text matches all of them.
     pub(super) fn meet<'a>(
         patterns: impl IntoIterator<Item = &'a Pattern>,
@@ -126,6 +119,30 @@ impl Pattern {
             .to_regex_limited(expr, fuel)
             .map_err(|_| TooComplex)?;
         Ok(!regex.always_empty())
+    }
+}
+
+/// Patterns that have been compiled to be asked about texts.
+#[derive(Default)]
+pub(super) struct Matcher {
+    compiled: RefCell<BTreeMap<Pattern, Regex>>,
+}
+
+impl Matcher {
+    /// Whether the whole text matches.
+    pub(super) fn matches(&self, pattern: &Pattern, text: &str) -> Result<bool, TooComplex> {
+        let mut compiled = self.compiled.borrow_mut();
+        if let Some(regex) = compiled.get_mut(pattern) {
+            return Ok(regex.is_match(text));
+        }
+        let mut builder = RegexBuilder::new();
+        let expr = builder.mk_regex(&pattern.regex).map_err(|_| TooComplex)?;
+        let mut regex = builder
+            .to_regex_limited(expr, FUEL)
+            .map_err(|_| TooComplex)?;
+        let matches = regex.is_match(text);
+        compiled.insert(pattern.clone(), regex);
+        Ok(matches)
     }
 }
 

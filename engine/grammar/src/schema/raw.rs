@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::node::{StringRule, Types};
 use super::number::NumberRule;
-use super::pattern::Pattern;
+use super::pattern::{Matcher, Pattern, TooComplex};
 use super::solution::{Alternative, Array, Object};
 use super::solve::WRITABLE;
 use super::{RawText, SchemaError};
@@ -250,7 +250,7 @@ pub(super) fn raw_text(
             admits_empty: true,
         }));
     }
-    let typed = read_as.typed_texts();
+    let (typed, matcher) = (read_as.typed_texts(), Matcher::default());
     let mut options: Vec<String> = Vec::new();
     let mut admits_empty = false;
     for alternative in alternatives {
@@ -264,11 +264,11 @@ pub(super) fn raw_text(
                     continue;
                 }
                 options.push(expression(rule));
-                admits_empty |= rule.admits("").map_err(|_| too_complex(path))?;
+                admits_empty |= rule.admits("", &matcher).map_err(|_| too_complex(path))?;
             }
             Alternative::Literals(values) => {
                 for text in values.iter().filter_map(Value::as_str) {
-                    if !is_typed(text, &typed).map_err(|_| too_complex(path))? {
+                    if !is_typed(text, &typed, &matcher).map_err(|_| too_complex(path))? {
                         admits_empty |= text.is_empty();
                         options.push(Value::from(text).to_string());
                     }
@@ -300,9 +300,9 @@ fn too_complex(path: &str) -> SchemaError {
     )
 }
 
-fn is_typed(text: &str, typed: &[String]) -> Result<bool, super::pattern::TooComplex> {
+fn is_typed(text: &str, typed: &[String], matcher: &Matcher) -> Result<bool, TooComplex> {
     for regex in typed {
-        if Pattern::whole(regex).matches(text)? {
+        if matcher.matches(&Pattern::whole(regex), text)? {
             return Ok(true);
         }
     }
@@ -310,7 +310,7 @@ fn is_typed(text: &str, typed: &[String]) -> Result<bool, super::pattern::TooCom
 }
 
 /// Whether any text of the rule is read as itself.
-fn has_raw_text(rule: &StringRule, typed: &[String]) -> Result<bool, super::pattern::TooComplex> {
+fn has_raw_text(rule: &StringRule, typed: &[String]) -> Result<bool, TooComplex> {
     let own = [
         Pattern::whole(WRITABLE),
         Pattern::of_length(rule.min, rule.max),

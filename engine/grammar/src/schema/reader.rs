@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::node::{Node, NodeId, Schema, Types, Union};
-use super::pattern::Pattern;
+use super::pattern::{Matcher, Pattern};
 use super::place::{Fault, Place};
 use super::references::{escaped, normal_pointer, refuse_cycles};
 use super::{SchemaError, SchemaLimits, Strictness};
@@ -68,6 +68,7 @@ pub(super) fn read(
     let mut schema = Schema {
         nodes: reader.nodes,
         root: root_id,
+        matcher: Matcher::default(),
     };
     refuse_cycles(&mut schema, strictness)?;
     Ok(schema)
@@ -337,7 +338,9 @@ impl Reader<'_> {
                 for (name, value) in members {
                     let path = format!("{}/{keyword}/{}", place.path, escaped(name));
                     let node = self.child(value, path, place.depth + 1)?;
-                    place.node.object.properties.push((name.clone(), node));
+                    let object = &mut place.node.object;
+                    object.properties.push((name.clone(), node));
+                    object.by_name.insert(name.clone(), node);
                 }
             }
             ("patternProperties", Value::Object(members)) => {

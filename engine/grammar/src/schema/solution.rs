@@ -1,7 +1,7 @@
 //! What a schema means: definitions, each a list of alternatives of one type. It must never call one empty that some
 //! value satisfies, nor satisfiable what no finite value does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -25,22 +25,30 @@ impl Solution {
 
     /// Marks definitions from the leaves up, so that what only refers to itself stays unmarked.
     pub(super) fn find_satisfiable(&mut self) {
-        let keys: Vec<Key> = self.definitions.keys().cloned().collect();
-        loop {
-            let mut changed = false;
-            for key in keys.iter().rev() {
-                let definition = &self.definitions[key];
+        let mut parents: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
+        for (key, definition) in &self.definitions {
+            for child in definition
+                .alternatives
+                .iter()
+                .flat_map(Alternative::children)
+            {
+                parents.entry(child.clone()).or_default().push(key.clone());
+            }
+        }
+        let mut round: BTreeSet<Key> = self.definitions.keys().cloned().collect();
+        while !round.is_empty() {
+            let mut next = BTreeSet::new();
+            for key in round {
+                let definition = &self.definitions[&key];
                 if definition.satisfiable || !self.is_possible(definition) {
                     continue;
                 }
-                if let Some(definition) = self.definitions.get_mut(key) {
+                if let Some(definition) = self.definitions.get_mut(&key) {
                     definition.satisfiable = true;
-                    changed = true;
                 }
+                next.extend(parents.get(&key).into_iter().flatten().cloned());
             }
-            if !changed {
-                break;
-            }
+            round = next;
         }
         self.root.satisfiable = self.is_possible(&self.root);
     }
@@ -139,6 +147,14 @@ impl Object {
 }
 
 impl Alternative {
+    /// A measure of its size.
+    pub(super) fn num_parts(&self) -> usize {
+        match self {
+            Alternative::Literals(values) => values.len(),
+            other => 1 + other.children().len(),
+        }
+    }
+
     /// The keys of all that lies inside.
     pub(super) fn children(&self) -> Vec<&Key> {
         match self {

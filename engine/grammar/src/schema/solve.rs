@@ -2,7 +2,7 @@
 //! place merged. It must never call a schema empty that some value satisfies, nor merge by guessing.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -21,6 +21,8 @@ const ONE_OF_MAX: usize = 64;
 const COMPARED_DEPTH: usize = 6;
 /// Definitions that may be made for comparing.
 const COMPARED_MAX: usize = 20_000;
+/// Properties, items and literals that all alternatives may have together.
+const PARTS_MAX: usize = 300_000;
 
 /// Whether the root object may have keys that its schema does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ pub(super) fn solve(
     let solver = Solver {
         schema,
         compared: Cell::new(0),
+        parts: Cell::new(0),
     };
     if strictness == Strictness::Schema {
         solver.compare_branches()?;
@@ -93,6 +96,8 @@ struct Solver<'a> {
     schema: &'a Schema,
     /// Definitions made for comparing branches, all of a schema together.
     compared: Cell<usize>,
+    /// Parts of all alternatives that were made.
+    parts: Cell<usize>,
 }
 
 /// Nodes that hold together, one branch taken of each union.
@@ -102,16 +107,23 @@ struct Case {
 }
 
 impl Solver<'_> {
-    /// The key of nodes that all hold.
+    /// The key of nodes that all hold. A node that only refers to others stands for them, so that each way to
+    /// the same schema has the same key.
     fn key(&self, nodes: impl IntoIterator<Item = NodeId>) -> Key {
-        let says_something = |id: &NodeId| {
-            let node = &self.schema.nodes[*id];
-            !(node.is_free() && node.all.is_empty() && node.unions.is_empty())
-        };
-        let mut key: Key = nodes.into_iter().filter(says_something).collect();
-        key.sort_unstable();
-        key.dedup();
-        key
+        let mut pending: Vec<NodeId> = nodes.into_iter().collect();
+        let mut key = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        while let Some(id) = pending.pop() {
+            let node = &self.schema.nodes[id];
+            if !seen.insert(id) {
+                continue;
+            }
+            match node.is_free() && node.unions.is_empty() {
+                true => pending.extend(&node.all),
+                false => drop(key.insert(id)),
+            }
+        }
+        key.into_iter().collect()
     }
 
     fn path(&self, key: &Key) -> &str {
@@ -122,6 +134,12 @@ impl Solver<'_> {
         let mut alternatives = Vec::new();
         for case in self.cases(key)? {
             for alternative in self.alternatives(&case, undeclared)? {
+                self.parts.set(self.parts.get() + alternative.num_parts());
+                if self.parts.get() > PARTS_MAX {
+                    let problem =
+                        format!("more than {PARTS_MAX} parts with all combinations of branches");
+                    return Err(error(self.path(key), "schema", problem));
+                }
                 if !alternatives.contains(&alternative) {
                     alternatives.push(alternative);
                 }
@@ -333,24 +351,30 @@ impl Solver<'_> {
             .nodes
             .iter()
             .map(|id| (*id, &self.schema.nodes[*id].object))
+            .filter(|(_, rule)| **rule != ObjectRule::default())
             .collect();
         let mut names: Vec<&String> = Vec::new();
         let declared = rules
             .iter()
             .flat_map(|(_, rule)| rule.properties.iter().map(|(name, _)| name));
-        let required = rules.iter().flat_map(|(_, rule)| &rule.required);
-        let mut seen = std::collections::BTreeSet::new();
-        names.extend(declared.chain(required).filter(|name| seen.insert(*name)));
+        let required: Vec<&String> = rules.iter().flat_map(|(_, rule)| &rule.required).collect();
+        let mut seen = BTreeSet::new();
+        names.extend(
+            declared
+                .chain(required.iter().copied())
+                .filter(|name| seen.insert(*name)),
+        );
+        let required: BTreeSet<&String> = required.into_iter().collect();
         let mut properties = Vec::new();
         for name in names {
             let mut nodes = Vec::new();
             for (id, rule) in &rules {
                 nodes.extend(
-                    rule.nodes_of(name)
+                    rule.nodes_of(name, &self.schema.matcher)
                         .map_err(|too| self.too_complex(*id, too))?,
                 );
             }
-            let required = rules.iter().any(|(_, rule)| rule.required.contains(name));
+            let required = required.contains(name);
             properties.push(Property {
                 name: name.clone(),
                 key: self.key(nodes),

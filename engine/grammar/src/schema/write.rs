@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::node::StringRule;
-use super::pattern::Pattern;
+use super::pattern::{Matcher, Pattern};
 use super::reader::error;
 use super::solution::{Alternative, Array, Definition, Key, Object, Solution};
 use super::variants::{Use, Variant, variants};
@@ -15,6 +15,9 @@ use super::{SchemaError, SchemaLimits, Strictness};
 /// Optional properties that may follow each other with no required one between, and that the alternatives of one
 /// place may begin with: the recogniser keeps a few items for each, and takes 2 000 in all.
 const OPTIONAL_MAX: usize = 300;
+
+/// Schemas that one document may hold: the recogniser takes 50 000 steps over them, three or four for each.
+const WRITTEN_MAX: usize = 14_000;
 
 /// Writes schemas out of one solution.
 pub(super) struct Writer<'a> {
@@ -28,6 +31,7 @@ pub(super) struct Writer<'a> {
     /// Names of those that are written once and referred to.
     names: BTreeMap<&'a Key, String>,
     written: Map<String, Value>,
+    matcher: Matcher,
 }
 
 impl<'a> Writer<'a> {
@@ -45,6 +49,7 @@ impl<'a> Writer<'a> {
             uses: BTreeMap::new(),
             names: BTreeMap::new(),
             written: Map::new(),
+            matcher: Matcher::default(),
         }
     }
 
@@ -73,7 +78,14 @@ impl<'a> Writer<'a> {
         if !self.written.is_empty() {
             document.insert("$defs".into(), Value::Object(self.written));
         }
-        Ok(Value::Object(document))
+        let document = Value::Object(document);
+        let written = num_objects(&document);
+        if written > WRITTEN_MAX {
+            let problem =
+                format!("{written} schemas when written out, expected at most {WRITTEN_MAX}");
+            return Err(error(path, "schema", problem));
+        }
+        Ok(document)
     }
 
     fn count_uses(&mut self, alternatives: &'a [Alternative]) {
@@ -257,7 +269,12 @@ impl<'a> Writer<'a> {
                 let is_clear = key.is_empty()
                     || !solution.is_satisfiable(&property.key)
                     || (is_simple(key) && is_simple(&property.key));
-                if is_clear || !pattern.matches(&property.name).unwrap_or(true) {
+                if is_clear
+                    || !self
+                        .matcher
+                        .matches(pattern, &property.name)
+                        .unwrap_or(true)
+                {
                     continue;
                 }
                 if self.strictness == Strictness::Shape {
@@ -364,6 +381,15 @@ impl ObjectParts<'_> {
             out.insert("maxProperties".into(), max.into());
         }
         Value::Object(out)
+    }
+}
+
+/// How many JSON objects a document is made of: its schemas, and a few more.
+fn num_objects(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(num_objects).sum(),
+        Value::Object(members) => 1 + members.values().map(num_objects).sum::<usize>(),
+        _ => 0,
     }
 }
 

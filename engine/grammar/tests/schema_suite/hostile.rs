@@ -39,9 +39,22 @@ fn to(index: usize) -> Value {
     json!({"$ref": format!("#/$defs/k{index}")})
 }
 
+/// One of a chain of 1 000 definitions.
+fn linked(i: usize) -> Value {
+    match i {
+        999 => json!({}),
+        i => json!({"properties": {"a": to(i + 1)}, "required": ["a"]}),
+    }
+}
+
+/// One of two properties is required.
+fn either(i: usize) -> Value {
+    json!({"anyOf": [{"required": [format!("a{i}")]}, {"required": [format!("b{i}")]}]})
+}
+
 #[test]
 fn what_is_too_large_or_too_hard_is_refused_by_name() {
-    let string = |_| json!({"type": "string"});
+    let string = |_: usize| json!({"type": "string"});
     let product = |i: usize| {
         let either = json!({"anyOf": [to((i * 5 + 1) % 12), to((i * 7 + 2) % 12)]});
         json!({"type": "object", "properties": {"a": to((i + 1) % 12), "b": either}})
@@ -72,6 +85,14 @@ fn what_is_too_large_or_too_hard_is_refused_by_name() {
         (
             "anyOf",
             json!({"allOf": many(12, to), "$defs": named(12, product)}),
+        ),
+        (
+            "schema",
+            json!({"properties": named(4000, |_| json!(true)), "allOf": many(8, either)}),
+        ),
+        (
+            "schema",
+            json!({"type": "array", "prefixItems": many(4000, |_| json!({"minLength": 1}))}),
         ),
         ("properties", object(400, string)),
         ("properties", object(5000, string)),
@@ -124,7 +145,6 @@ fn what_is_taken_compiles_and_can_be_written() {
         let properties = json!({"kind": {"const": format!("k{i}")}, "x": {"type": "string"}});
         json!({"type": "object", "properties": properties, "required": ["kind"]})
     };
-    let either = |i: usize| json!({"anyOf": [{"required": [format!("a{i}")]}, {"required": [format!("b{i}")]}]});
     let doubled = |i: usize| match i {
         29 => json!({"type": "string"}),
         i => json!({"type": "array", "prefixItems": [to(i + 1), to(i + 1)]}),
@@ -159,6 +179,7 @@ fn what_is_taken_compiles_and_can_be_written() {
         json!({"allOf": many(8, either)}),
         json!({"allOf": many(4, to), "$defs": named(4, woven)}),
         definitions(30, doubled),
+        json!({"type": "array", "prefixItems": many(1000, |i| to(999 - i)), "$defs": named(1000, linked)}),
         nested(31, |s| json!({"type": "array", "items": s})),
         object(300, |_| json!({"type": ["string", "null", "object"]})),
         json!({"type": "object", "properties": named(300, |_| json!(true))}),

@@ -2,6 +2,8 @@
 //! JSON Schema Test Suite. What the compiled grammar takes must always be valid.
 
 mod hostile;
+mod numbers;
+mod patterns;
 mod random;
 mod recogniser;
 mod suite;
