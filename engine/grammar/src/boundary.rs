@@ -13,45 +13,12 @@
 //! or closes anything, and look-alikes of it can't be written where a reader would take them for it.
 
 use crate::constraint::Reasoning;
-use crate::session::{CompiledGrammar, Session};
-use crate::spellings::{Partial, Spellings};
-use crate::vocabulary::GrammarVocabulary;
+use crate::program::{AnswerRule, Program};
+use crate::session::Session;
+use crate::spellings::Partial;
 use lockstep_step::{Bitmask, Matcher, MatcherError, TokenId};
 use lockstep_tags::Fence;
 use std::sync::Arc;
-
-/// What a [`Boundary`] holds an output to.
-pub(crate) struct Program {
-    pub(crate) starts: Reasoning,
-    pub(crate) think_open: Option<TokenId>,
-    pub(crate) think_close: Option<TokenId>,
-    /// The token that opens a call, where tools are known; also if none may be called.
-    pub(crate) opener: Option<TokenId>,
-    /// Look-alikes while the output has nothing but blanks.
-    pub(crate) at_start: Arc<Spellings>,
-    pub(crate) in_reasoning: Arc<Spellings>,
-    pub(crate) in_answer: Arc<Spellings>,
-    /// Calls that may be made.
-    pub(crate) calls: Option<CallRule>,
-    pub(crate) answer: AnswerRule,
-    pub(crate) vocabulary: Arc<GrammarVocabulary>,
-}
-
-/// How calls are made.
-pub(crate) struct CallRule {
-    pub(crate) grammar: Arc<CompiledGrammar>,
-    /// Look-alikes inside a call.
-    pub(crate) reserved: Arc<Spellings>,
-    pub(crate) close: TokenId,
-    pub(crate) at_least_one: bool,
-    pub(crate) at_most_one: bool,
-}
-
-/// What may stand in the answer.
-pub(crate) enum AnswerRule {
-    Free,
-    Grammar(Arc<CompiledGrammar>),
-}
 
 impl Program {
     /// Whether any output will do.
@@ -119,6 +86,7 @@ enum Place {
     },
     /// In an answer under a grammar: the last session holds it.
     Constrained {
+        partial: Partial,
         complete: bool,
     },
     /// In a call: the last session holds it. What comes after it is kept.
@@ -229,7 +197,10 @@ impl Boundary {
                 num_calls,
                 layout_left,
             } => self.fill_between(mask, num_calls, layout_left)?,
-            Place::Constrained { .. } => self.session()?.fill(mask)?,
+            Place::Constrained { partial, .. } => {
+                self.session()?.fill(mask)?;
+                mask.intersect(program.in_answer.mask(partial));
+            }
             Place::Call { partial, .. } => {
                 self.session()?.fill(mask)?;
                 if let Some(calls) = &program.calls {
@@ -261,6 +232,7 @@ impl Boundary {
         match &program.answer {
             AnswerRule::Grammar(grammar) if num_calls == 0 && !self.needs_call(num_calls) => {
                 mask.copy_from(grammar.first());
+                mask.intersect(program.in_answer.mask(Partial::NONE));
             }
             _ => mask.clear(),
         }
@@ -293,7 +265,7 @@ impl Boundary {
                 };
                 *num_calls > 0 || (nothing_is_fine && !self.needs_call(0))
             }
-            Place::Constrained { complete } => *complete,
+            Place::Constrained { complete, .. } => *complete,
             Place::Call { .. } => false,
         }
     }
@@ -346,11 +318,14 @@ impl Boundary {
                 num_calls,
                 layout_left,
             } => self.step_between(token, num_calls, layout_left),
-            Place::Constrained { .. } => {
+            Place::Constrained { partial, .. } => {
+                let Some(partial) = program.in_answer.step(partial, text, token) else {
+                    return rejected();
+                };
                 let session = self.session()?;
                 session.consume(token)?;
                 let complete = session.is_complete()?;
-                Ok((Place::Constrained { complete }, Effect::Taken))
+                Ok((Place::Constrained { partial, complete }, Effect::Taken))
             }
             Place::Call {
                 partial,
@@ -427,12 +402,14 @@ impl Boundary {
             && num_calls == 0
             && !self.needs_call(num_calls)
             && grammar.first().allows(token)
+            && let Some(partial) = self.opens_no_tag(token)
         {
             let mut session = grammar.begin();
             session.consume(token)?;
             let complete = session.is_complete()?;
             self.sessions.push(session);
-            return Ok((Place::Constrained { complete }, Effect::BeganAndTaken));
+            let place = Place::Constrained { partial, complete };
+            return Ok((place, Effect::BeganAndTaken));
         }
         let len = program.vocabulary.text(token).len();
         let is_layout =
@@ -453,6 +430,12 @@ impl Boundary {
             },
         };
         Ok((place, Effect::None))
+    }
+
+    /// The place after an answer's first token, if that spells out no tag.
+    fn opens_no_tag(&self, token: TokenId) -> Option<Partial> {
+        let text = self.program.vocabulary.text(token);
+        self.program.in_answer.step(Partial::NONE, text, token)
     }
 
     fn opens_call(&self, token: TokenId, num_calls: u32, in_fence: bool) -> bool {

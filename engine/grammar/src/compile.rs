@@ -2,14 +2,15 @@
 //! seconds, and keeps them by content. A grammar that can't be walked at a bounded price is refused here,
 //! before anything is drawn under it.
 
-use crate::boundary::{AnswerRule, Boundary, CallRule, Program};
+use crate::boundary::Boundary;
 use crate::cache::{Cache, CacheStats};
 use crate::constraint::{
     Answer, Constraint, ConstraintError, Reasoning, Subject, Tool, ToolChoice,
 };
-use crate::envelope::{CALL_RULE, DeclaredTool, Envelope};
+use crate::envelope::{CALL_RULE, DeclaredTool, Envelope, fixed_text_with};
 use crate::lark::token;
 use crate::plain::{PlainMatcher, plain_factory};
+use crate::program::{AnswerRule, CallRule, Program};
 use crate::session::CompiledGrammar;
 use crate::spellings::Spellings;
 use crate::vocabulary::GrammarVocabulary;
@@ -182,6 +183,7 @@ impl Compiler {
         };
         let opener = self.opener(constraint)?;
         let openers = opener.as_ref().map_or(&[][..], |opener| opener.openers());
+        refuse_openers(&constraint.answer, openers)?;
         let think = |tag: &'static str| {
             self.vocabulary.tag(tag).ok_or_else(|| {
                 let message = format!("the model's vocabulary has no token `{tag}`");
@@ -321,6 +323,29 @@ fn call_text(envelope: &Envelope, tools: &[DeclaredTool]) -> Result<String, Cons
     let mut lark = envelope.call(tools)?;
     lark.rule("start", CALL_RULE);
     Ok(lark.into_text())
+}
+
+/// Refuses an answer that could only be written with the text of a tag that opens a call: where tools are known
+/// that is kept from being spelled out.
+fn refuse_openers(answer: &Answer, openers: &[&str]) -> Result<(), ConstraintError> {
+    let has = |text: &&str| openers.iter().any(|tag| text.contains(tag));
+    let found = match answer {
+        Answer::JsonSchema(schema) => fixed_text_with(schema, openers).map(|(_, text)| text),
+        Answer::Choice(choices) => choices.iter().map(String::as_str).find(has),
+        Answer::Free | Answer::JsonObject | Answer::Regex(_) | Answer::Lark(_) => None,
+    };
+    let Some(text) = found else {
+        return Ok(());
+    };
+    let message = format!(
+        "{text:?} has one of {} in it, which would open a call, expected other texts or no tools",
+        openers.join(", ")
+    );
+    Err(ConstraintError::new(
+        Subject::Answer,
+        "unsupported_schema",
+        message,
+    ))
 }
 
 /// A panic elsewhere leaves a cache as whole as it was: entries go in and out in one piece.

@@ -181,7 +181,10 @@ fn checked_json<'a>(
 }
 
 /// The first text of a schema that is written as it stands and has one of these in it, and its keyword.
-fn fixed_text_with<'a>(schema: &'a Value, reserved: &[&str]) -> Option<(&'static str, &'a str)> {
+pub(crate) fn fixed_text_with<'a>(
+    schema: &'a Value,
+    reserved: &[&str],
+) -> Option<(&'static str, &'a str)> {
     let has = |text: &&'a str| reserved.iter().any(|tag| text.contains(tag));
     match schema {
         Value::Object(members) => members.iter().find_map(|(keyword, value)| {

@@ -19,6 +19,7 @@ mod constraint;
 mod envelope;
 mod lark;
 mod plain;
+mod program;
 mod schema;
 mod session;
 mod spellings;

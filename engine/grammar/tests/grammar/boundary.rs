@@ -380,3 +380,34 @@ fn what_only_a_closer_could_spell_is_refused() {
         assert!(mask(&mut matcher(&root(json!({"enum": ["x", said]})))).num_allowed() > 0);
     }
 }
+
+#[test]
+fn an_answer_under_a_grammar_opens_no_call_by_its_text() {
+    let schema =
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]});
+    let mut asked = book(TagFormat::QwenXml, ToolChoice::Auto);
+    asked.answer = Answer::JsonSchema(schema);
+    for tag in ["<tool_call>", "<function="] {
+        let answer = spelled(&format!("{{\"a\":\"{tag}book>\"}}"));
+        assert!(!admits(&asked, &answer), "{tag}");
+        let without_tools = Constraint {
+            tools: vec![],
+            ..asked.clone()
+        };
+        assert!(admits(&without_tools, &answer), "{tag}");
+        assert!(admits(
+            &asked,
+            &spelled(&format!("{{\"a\":\"{}\"}}", &tag[..tag.len() - 1]))
+        ));
+        for answer in [
+            Answer::JsonSchema(json!({"enum": [{"k": tag}]})),
+            Answer::Choice(vec!["x".to_string(), tag.to_string()]),
+        ] {
+            let error = crate::toy::refusal(&Constraint {
+                answer,
+                ..asked.clone()
+            });
+            assert!(error.to_string().contains(tag), "{error}");
+        }
+    }
+}

@@ -228,7 +228,8 @@ impl Outline {
             Part::Answer => self.answer(spot, token),
             Part::Held(ways) => {
                 let ways = self.through(ways, token)?;
-                Some(self.at(spot, Part::Held(ways), token))
+                let after = self.at(spot, Part::Held(ways), token);
+                (!self.spells_opener(&after.said)).then_some(after)
             }
             Part::Call(ways) => self.in_call(spot, ways, token),
         }
@@ -330,7 +331,8 @@ impl Outline {
             && !self.asked.needs_call()
             && let Some(ways) = self.through(ways, token)
         {
-            return Some(self.at(spot, Part::Held(ways), token));
+            let held = self.at(spot, Part::Held(ways), token);
+            return (!self.spells_opener(&held.said)).then_some(held);
         }
         let is_layout = matches!(&after.said[..], b"\n" | b"\n\n") && token != SILENT;
         (is_layout && !text(token).is_empty()).then_some(after)
