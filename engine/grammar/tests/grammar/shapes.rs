@@ -236,6 +236,20 @@ fn shape() -> impl Strategy<Value = Shape> {
     })
 }
 
+/// Text, or something that is none: where strings are raw the two have to be told apart.
+fn text_or_other() -> impl Strategy<Value = Shape> {
+    let text = prop_oneof![
+        2 => Just(Shape::Text(0, None)),
+        1 => (0_u32..3).prop_map(|min| Shape::Text(min, Some(min + 2))),
+        1 => Just(Shape::Words(vec!["null", "12a", "x y", "1"])),
+    ];
+    let others = proptest::collection::vec(leaf(), 1..3);
+    (text, others).prop_map(|(text, mut others)| {
+        others.push(text);
+        Shape::AnyOf(others)
+    })
+}
+
 /// Arguments of any shape.
 pub fn parameters() -> impl Strategy<Value = Parameters> {
     // The definitions refer to nothing but themselves.
@@ -243,5 +257,6 @@ pub fn parameters() -> impl Strategy<Value = Parameters> {
         Shape::Defined(_) => Shape::Boolean,
         shape => shape,
     });
-    (fields(shape()), first).prop_map(|(fields, first)| Parameters::new(fields, first))
+    let shape = prop_oneof![3 => shape(), 1 => text_or_other()];
+    (fields(shape), first).prop_map(|(fields, first)| Parameters::new(fields, first))
 }

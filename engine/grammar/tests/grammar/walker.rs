@@ -1,6 +1,6 @@
 //! Chooses tokens at random, with a liking for what brings an output to its end.
 
-use crate::toy::{END, VOCAB_SIZE, spelled, tokens};
+use crate::toy::{END, VOCAB_SIZE, piece, spelled, text, tokens};
 use lockstep_step::{Bitmask, TokenId};
 
 /// What ends something in one of the formats.
@@ -38,9 +38,6 @@ const LURES: &[&str] = &[
     "null",
     "true",
     "12",
-    "null\n</parameter>\n",
-    "12\n</parameter>\n",
-    "true\nx",
     "0",
     " [",
     "{",
@@ -49,11 +46,19 @@ const LURES: &[&str] = &[
     "\u{10ffff}",
 ];
 
+/// Whole values, and what is almost one. A `$` stands for the end of a value that is text.
+const VALUES: &[&str] = &[
+    "null$", "true$", "12$", "0$", "-1$", "7$", "ab$", "[1]$", "{}$", "$", "null\nx", "1\n2",
+    "1.5\nx", "false\n", "null ", " 1", "1e5", "12a", "nulls",
+];
+
 /// A source of choices, the same for the same seed.
 pub struct Walker {
     state: u64,
     /// Tokens that are meant to come next, last first.
     planned: Vec<TokenId>,
+    /// Whether a value may begin here.
+    at_value: bool,
     /// How often it ends where it may: one in so many.
     pub ends_one_in: usize,
     /// How often it aims for an end of something: one in so many.
@@ -65,6 +70,7 @@ impl Walker {
         Walker {
             state: seed,
             planned: Vec::new(),
+            at_value: false,
             ends_one_in: 8,
             closes_one_in: 3,
         }
@@ -86,10 +92,26 @@ impl Walker {
     /// Gives up what was planned.
     pub fn forget(&mut self) {
         self.planned.clear();
+        self.at_value = false;
     }
 
     /// One of the allowed tokens.
     pub fn choose(&mut self, mask: &Bitmask) -> TokenId {
+        let token = self.chosen(mask);
+        self.at_value = text(token) == b"<arg_value>" || text(token).ends_with(b"\n");
+        token
+    }
+
+    fn chosen(&mut self, mask: &Bitmask) -> TokenId {
+        if self.at_value && self.planned.is_empty() && self.one_in(2) {
+            let end = match mask.allows(piece("<tool_call>")) || self.one_in(4) {
+                true => "",
+                false => "\n</parameter>\n",
+            };
+            let value = VALUES[self.below(VALUES.len())].replace('$', end);
+            self.planned = tokens(&value);
+            self.planned.reverse();
+        }
         if let Some(token) = self.planned.pop().filter(|&token| mask.allows(token)) {
             return token;
         }
