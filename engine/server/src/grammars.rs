@@ -70,18 +70,18 @@ impl Grammars {
     ) -> Result<Option<Boundary>, ApiError> {
         let compiler = self.compiler(asked)?.clone();
         let constraint = asked.constraint.clone();
-        // Held while it is compiled, and given back with it. The semaphore is never closed.
+        // Held until it is compiled, even if the client has gone by then. The semaphore is never closed.
         let permit = self.permits.clone().acquire_owned().await;
         let begun = self.clock.now();
         let made = off_the_runtime(move || {
             let made = compiler.matcher(&constraint);
+            drop(permit);
             (made, compiler.cache_stats())
         });
         let (made, stats) = made.await.map_err(|error| {
             tracing::error!("a grammar could not be compiled: {error}");
             ApiError::new(500, "grammar_failed", "the grammar could not be compiled")
         })?;
-        drop(permit);
         let seconds = self.clock.now().since(begun) as f64 / 1e6;
         metrics.grammar(seconds, &stats);
         let made = made.map_err(|error| asked.refusal(&error))?;
