@@ -2,6 +2,7 @@
 //! program and every crate; no crate may use them. No test here may need a network, a download or a
 //! GPU, and none may be decided by how fast the machine is.
 
+mod calls;
 mod e2e;
 mod law;
 mod tidy;
