@@ -316,11 +316,13 @@ fn fits_schema(value: &Value, schema: &Value) -> Result<(), String> {
         }
     }
     for (key, value) in value.as_object().into_iter().flatten() {
-        let property = schema["properties"].get(key);
-        fits_schema(
-            value,
-            property.ok_or_else(|| format!("{key} is not declared"))?,
-        )?;
+        match schema["properties"].get(key) {
+            Some(property) => fits_schema(value, property)?,
+            None if schema["additionalProperties"] == false => {
+                return Err(format!("{key} is not declared"));
+            }
+            None => {}
+        }
     }
     Ok(())
 }
