@@ -56,6 +56,8 @@ struct Times {
     /// Of a matcher whose grammar is known, up to its first token.
     begin: Vec<f64>,
     row: Vec<f64>,
+    /// Of asking what is forced, once per token.
+    forced: Vec<f64>,
     /// By index into [`DRAFTS`].
     window: [Vec<f64>; DRAFTS.len()],
 }
@@ -178,6 +180,9 @@ fn follow(
         let start = Instant::now();
         matcher.fill(&mut mask).map_err(|error| error.to_string())?;
         times.row.push(micros(start));
+        let start = Instant::now();
+        matcher.forced(8);
+        times.forced.push(micros(start));
         if !mask.allows(token) {
             return Err(format!("token {token} of an output is not allowed"));
         }
@@ -237,6 +242,8 @@ fn summary(
         "row_p50": median(&times.row),
         "row_p999": quantile(&times.row, 0.999),
         "row_max": quantile(&times.row, 1.0),
+        "forced_p50": median(&times.forced),
+        "forced_p999": quantile(&times.forced, 0.999),
         "windows": windows,
     })
 }
@@ -252,7 +259,7 @@ fn print_table(rows: &[Value]) {
             println!();
             println!("{}", paint.bold(vocabulary.as_str().unwrap_or_default()));
             println!(
-                "{:<22} {:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+                "{:<22} {:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
                 "output",
                 "",
                 "compile",
@@ -260,6 +267,7 @@ fn print_table(rows: &[Value]) {
                 "row p50",
                 "p99.9",
                 "max",
+                "forced",
                 "k=1",
                 "k=3",
                 "k=7",
@@ -268,7 +276,14 @@ fn print_table(rows: &[Value]) {
         }
         let text = |name: &str| row[name].as_str().unwrap_or_default().to_string();
         let mut line = format!("{:<22} {:<10}", text("output"), text("engine"));
-        for name in ["compile_p50", "begin_p50", "row_p50", "row_p999", "row_max"] {
+        for name in [
+            "compile_p50",
+            "begin_p50",
+            "row_p50",
+            "row_p999",
+            "row_max",
+            "forced_p50",
+        ] {
             line.push_str(&format!(" {}", number(&row[name])));
         }
         for idx in 0..DRAFTS.len() {
