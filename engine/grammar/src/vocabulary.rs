@@ -2,7 +2,7 @@
 //! are computed over.
 
 use llguidance::{ParserFactory, api::ParserLimits};
-use lockstep_step::TokenId;
+use lockstep_step::{Bitmask, TokenId};
 use std::sync::Arc;
 use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
@@ -29,6 +29,8 @@ pub struct GrammarVocabulary {
     silent: Vec<bool>,
     /// Tokens of one line feed, and of two.
     line_feeds: [Vec<TokenId>; 2],
+    /// Tokens without an opening bracket of JSON.
+    flat: Bitmask,
     factory: ParserFactory,
 }
 
@@ -79,6 +81,12 @@ impl GrammarVocabulary {
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(|error| format!("the vocabulary can't be prepared: {error}"))?;
         factory.quiet();
+        let mut flat = Bitmask::all(vocab_size);
+        for (id, text) in (0..vocab_size).zip(&parts.token_bytes) {
+            if text.iter().any(|byte| matches!(byte, b'[' | b'{')) {
+                flat.forbid(TokenId(id));
+            }
+        }
         let exactly = |text: &[u8]| {
             let ids = (0..vocab_size).zip(&parts.token_bytes).zip(&silent);
             let found = ids.filter(|((_, bytes), silent)| !**silent && *bytes == text);
@@ -86,6 +94,7 @@ impl GrammarVocabulary {
         };
         Ok(GrammarVocabulary {
             line_feeds: [exactly(b"\n"), exactly(b"\n\n")],
+            flat,
             vocab_size,
             parts,
             silent,
@@ -126,6 +135,11 @@ impl GrammarVocabulary {
 
     pub(crate) fn is_end(&self, token: TokenId) -> bool {
         self.parts.end_tokens.contains(&token)
+    }
+
+    /// The tokens that open no bracket of JSON.
+    pub(crate) fn flat(&self) -> &Bitmask {
+        &self.flat
     }
 
     /// The tokens that are this many line feeds, 1 or 2, and nothing else.

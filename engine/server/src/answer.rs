@@ -5,8 +5,10 @@
 //! events were cut.
 
 use crate::generation::Update;
-use lockstep_core::{EventKind, Finish, Finished, Usage};
+use crate::http::error::ApiError;
+use lockstep_core::{EventKind, Finish, Finished, RequestError, Usage};
 use lockstep_step::{Logprobs, TokenId};
+use serde_json::{Value, json};
 
 /// A piece of one choice's answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +61,32 @@ pub(crate) struct Failure {
     pub(crate) status: u16,
     pub(crate) code: &'static str,
     pub(crate) message: String,
+    /// What was wrong where, for programs; the whole markup of a call that can't be read.
+    pub(crate) detail: Option<Value>,
+}
+
+impl Failure {
+    /// The error that clients see.
+    pub(crate) fn error(&self) -> ApiError {
+        ApiError {
+            detail: self.detail.clone().map(Box::new),
+            ..ApiError::new(self.status, self.code, self.message.clone())
+        }
+    }
+}
+
+fn detail(error: &RequestError) -> Option<Value> {
+    match error {
+        RequestError::Tag(error) => Some(json!({
+            "offset": error.offset,
+            "expected": error.expected,
+            "markup": error.markup,
+        })),
+        RequestError::Seq(_)
+        | RequestError::Matcher(_)
+        | RequestError::Engine(_)
+        | RequestError::PlanRefused(_) => None,
+    }
 }
 
 /// Reads one choice's updates.
@@ -91,6 +119,7 @@ impl ChoiceReader {
                     status,
                     code,
                     message,
+                    detail: None,
                 });
                 return self.end(end, Usage::default(), false, out);
             }
@@ -135,11 +164,13 @@ impl ChoiceReader {
                         status: 500,
                         code: "aborted",
                         message: "the request was aborted".to_string(),
+                        detail: None,
                     }),
                     Finish::Error(error) => End::Failed(Failure {
                         status: 500,
                         code: error.kind(),
                         message: error.to_string(),
+                        detail: detail(&error),
                     }),
                 };
                 self.end(end, usage, dropped_call.is_some(), out);

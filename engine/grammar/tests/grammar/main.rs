@@ -4,6 +4,7 @@ mod agreement;
 mod boundary;
 mod formats;
 mod hostile;
+mod nesting;
 mod outline;
 mod processes;
 mod reference;

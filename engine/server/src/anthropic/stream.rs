@@ -4,7 +4,7 @@
 use crate::answer::{ChoiceReader, End, Outcome, Piece};
 use crate::anthropic::response::{BlockEvent, Blocks, MessageHead, SIGNATURE, stop, usage};
 use crate::generation::Update;
-use crate::http::error::{Api, ApiError};
+use crate::http::error::Api;
 use crate::job::dropped_call_warning;
 use crate::sse::{Encoder, write_event};
 use serde_json::{Value, json};
@@ -69,8 +69,7 @@ impl MessageStream {
 
     fn finish(&mut self, outcome: &Outcome, out: &mut Vec<u8>) {
         if let End::Failed(failure) = &outcome.end {
-            let error = ApiError::new(failure.status, failure.code, failure.message.clone());
-            let body = error.body(Api::Anthropic, &self.head.request_id);
+            let body = failure.error().body(Api::Anthropic, &self.head.request_id);
             return write_event("error", &body, out);
         }
         let (reason, sequence) = stop(&outcome.end);

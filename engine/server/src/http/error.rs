@@ -30,6 +30,8 @@ pub struct ApiError {
     pub retry_after_s: Option<u32>,
     /// What was there before the answer failed.
     pub partial: Option<Box<Value>>,
+    /// More about it, for programs.
+    pub detail: Option<Box<Value>>,
 }
 
 impl ApiError {
@@ -42,6 +44,7 @@ impl ApiError {
             param: None,
             retry_after_s: None,
             partial: None,
+            detail: None,
         }
     }
 
@@ -114,8 +117,11 @@ impl ApiError {
                 "request_id": request_id,
             }),
         };
-        if let Some(partial) = &self.partial {
-            body["error"]["partial"] = Value::clone(partial);
+        let more = [("partial", &self.partial), ("detail", &self.detail)];
+        for (name, value) in more {
+            if let Some(value) = value {
+                body["error"][name] = Value::clone(value);
+            }
         }
         body
     }

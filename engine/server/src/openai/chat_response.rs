@@ -119,7 +119,7 @@ pub(crate) fn stop_reason(end: &End) -> Value {
 pub(crate) fn failed(failure: &Failure, partial: Value) -> ApiError {
     ApiError {
         partial: Some(Box::new(partial)),
-        ..ApiError::new(failure.status, failure.code, failure.message.clone())
+        ..failure.error()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::answer::{ChoiceReader, End, Outcome, Piece};
 use crate::generation::Update;
-use crate::http::error::{Api, ApiError};
+use crate::http::error::Api;
 use crate::job::dropped_call_warning;
 use crate::openai::chat_response::{ChatHead, finish_reason, stop_reason, usage};
 use crate::openai::logprobs::chat_entry;
@@ -90,9 +90,7 @@ impl ChatStream {
             Piece::CallEnd { .. } => return,
             Piece::End(outcome) => {
                 if let End::Failed(failure) = &outcome.end {
-                    let (status, code) = (failure.status, failure.code);
-                    let error = ApiError::new(status, code, failure.message.clone());
-                    write_data(&error.body(Api::OpenAi, ""), out);
+                    write_data(&failure.error().body(Api::OpenAi, ""), out);
                 }
                 self.usages[choice] = outcome.usage;
                 let chunk = self.chunk(choice, json!({}), Some(&outcome));

@@ -184,9 +184,7 @@ impl Encoder for CompletionStream {
                 }
                 Piece::End(outcome) => {
                     if let End::Failed(failure) = &outcome.end {
-                        let (status, code) = (failure.status, failure.code);
-                        let error = ApiError::new(status, code, failure.message.clone());
-                        write_data(&error.body(Api::OpenAi, ""), out);
+                        write_data(&failure.error().body(Api::OpenAi, ""), out);
                     }
                     self.usages[choice] = outcome.usage;
                     let chunk = self.chunk(choice, "", Some(&outcome));

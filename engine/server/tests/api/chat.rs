@@ -174,6 +174,13 @@ async fn a_broken_call_is_a_named_error_in_both() {
     let error = &whole.json()["error"];
     assert_eq!(error["code"], "bad_value");
     assert_eq!(error["partial"]["content"], "Well.");
+    let markup = &broken[broken.find("<tool_call>").expect("a call")..];
+    let markup = markup.strip_suffix("<|observation|>").expect("an end");
+    assert_eq!(error["detail"]["markup"], markup, "nothing is lost");
+    assert_eq!(
+        error["detail"]["offset"],
+        broken.find("many").expect("a value")
+    );
     let streamed = server
         .post(CHAT, &with(&body, json!({"stream": true})))
         .await;
@@ -182,6 +189,7 @@ async fn a_broken_call_is_a_named_error_in_both() {
     let folded = fold_chat(&streamed.bytes);
     assert_eq!(folded["error"]["code"], "bad_value");
     assert_eq!(folded["error"]["message"], error["message"]);
+    assert_eq!(folded["error"]["detail"], error["detail"]);
     assert_eq!(folded["choices"][0]["finish_reason"], "error");
     assert_eq!(folded["choices"][0]["message"]["content"], "Well.");
 }

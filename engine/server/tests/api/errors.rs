@@ -326,7 +326,7 @@ async fn forms_of_the_answer() {
             400 structured_outputs.yaml unsupported_field: structured_outputs.yaml is not supported: expected json, regex, choice, grammar or json_object
             400 structured_outputs.regex invalid_value: structured_outputs.regex is 7, expected a string
             400 structured_outputs.choice[1] invalid_value: structured_outputs.choice[1] is 7, expected a string
-            400 structured_outputs.choice grammar_too_large: structured_outputs.choice can't be held: a number of choices of 0, expected at most 5000
+            400 structured_outputs.choice empty_choice: structured_outputs.choice can't be held: there are no choices, expected at least one
             400 structured_outputs.choice grammar_too_large: structured_outputs.choice can't be held: a number of choices of 5001, expected at most 5000
             400 structured_outputs.regex invalid_value: both structured_outputs.json and structured_outputs.regex are there, expected one of them
             400 structured_outputs.structural_tag unsupported_field: structured_outputs.structural_tag is not supported: send a Lark grammar

@@ -156,6 +156,9 @@ async fn a_broken_call_stops_open_blocks_and_ends_with_an_error() {
     let whole = server.post(MESSAGES, &body).await;
     assert_eq!(whole.status, 500);
     assert_eq!(whole.json()["error"]["code"], "bad_value");
+    let markup = whole.json()["error"]["detail"]["markup"].clone();
+    let markup = markup.as_str().expect("the markup of the call");
+    assert!(markup.starts_with("<tool_call>weather") && markup.contains("many"));
     assert_eq!(
         whole.json()["error"]["partial"]["content"][1]["text"],
         "Well."
