@@ -38,7 +38,7 @@ pub enum PlanRule {
     MaskRows,
     /// Known tokens are inside the vocabulary.
     TokenRange,
-    /// A row that is read holds exactly `start` tokens of this sequence.
+    /// A row that is read holds the state after exactly the `start` tokens that the table's blocks hold.
     RowLength,
     /// Blocks before `start` hold computed positions, all of them.
     BlockFilled,

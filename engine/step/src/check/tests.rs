@@ -166,15 +166,42 @@ fn the_ledger_knows_what_blocks_and_rows_hold() {
         ledger.admit(&plan(vec![seq(1, 3, 1, 0, 1)]), &LIMITS),
         Ok(())
     );
-    // The row holds 4 tokens now, and belongs to the first sequence.
+    // The row holds 4 tokens now.
     let stale = ledger.admit(&plan(vec![seq(1, 3, 1, 0, 2)]), &LIMITS);
     assert_eq!(stale.map_err(|e| e.rule), Err(PlanRule::RowLength));
-    let foreign = ledger.admit(&plan(vec![seq(2, 4, 1, 0, 2)]), &LIMITS);
-    assert_eq!(foreign.map_err(|e| e.rule), Err(PlanRule::RowLength));
     let mut empty_block = plan(vec![seq(1, 4, 1, 7, 2)]);
     empty_block.seqs[0].rows.read = Some(RowId(2));
     let refused = ledger.admit(&empty_block, &LIMITS);
     assert_eq!(refused.map_err(|e| e.rule), Err(PlanRule::BlockFilled));
+}
+
+#[test]
+fn a_row_is_read_with_the_tokens_that_it_saw_whoever_wrote_them() {
+    let mut ledger = Ledger::new();
+    // The same 64 tokens in two blocks, and others in a third.
+    let mut other = seq(3, 0, 64, 2, 4);
+    other.query[40] = QueryToken::Known(TokenId(99));
+    let first = plan(vec![seq(1, 0, 64, 0, 0), seq(2, 0, 64, 1, 2), other]);
+    let wide = BackendLimits {
+        query_tokens_max: 256,
+        ..LIMITS
+    };
+    assert_eq!(ledger.admit(&first, &wide), Ok(()));
+    let reads = |block: u32, row: u32| {
+        let mut next = seq(9, 64, 1, 8, row);
+        next.block_table[0] = BlockId(block);
+        next.rows.writes[0].row = RowId(15);
+        ledger.clone().admit(&plan(vec![next]), &wide)
+    };
+    // Rows 1, 3 and 5 were written beside blocks 0, 1 and 2.
+    for (block, row) in [(0, 1), (1, 3), (2, 5), (0, 3), (1, 1)] {
+        assert_eq!(reads(block, row), Ok(()), "block {block}, row {row}");
+    }
+    for (block, row) in [(0, 5), (1, 5), (2, 1), (2, 3)] {
+        let error = reads(block, row).expect_err("a state of other tokens");
+        assert_eq!(error.rule, PlanRule::RowLength);
+        assert!(error.detail.contains("at 40"), "{error}");
+    }
 }
 
 #[test]
