@@ -1,7 +1,7 @@
 //! What the model says word for word, where a test needs a certain output. A script only raises logits:
 //! masks, penalties and sampling still apply.
 
-use lockstep_step::{SeqId, SeqPlan, TokenId};
+use lockstep_step::{BLOCK_LEN, BlockId, Pos, SeqId, SeqPlan, TokenId};
 use std::collections::BTreeMap;
 
 /// Added to the logit of a script's next token.
@@ -19,23 +19,19 @@ pub struct Script {
 /// The scripts, and where each sequence is. Empty scripts cost nothing and keep nothing.
 pub(crate) struct Scripts {
     scripts: Vec<Script>,
-    histories: BTreeMap<SeqId, History>,
-}
-
-/// What has been seen of a sequence.
-#[derive(Default)]
-struct History {
-    tokens: Vec<TokenId>,
-    /// The first position that was ever scored, and the script of the tokens up to there: the prompt. A
-    /// preempted sequence keeps it.
-    chosen: Option<(u32, Option<usize>)>,
+    /// The tokens in the slots, as the model has their hashes: a sequence may read what another wrote.
+    slots: BTreeMap<BlockId, [TokenId; BLOCK_LEN as usize]>,
+    /// The first position of a sequence that was ever scored, and the script of the tokens up to there: the
+    /// prompt. A preempted sequence keeps it.
+    chosen: BTreeMap<SeqId, (u32, Option<usize>)>,
 }
 
 impl Scripts {
     pub(crate) fn new(scripts: Vec<Script>) -> Scripts {
         Scripts {
             scripts,
-            histories: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            chosen: BTreeMap::new(),
         }
     }
 
@@ -44,27 +40,39 @@ impl Scripts {
         if self.scripts.is_empty() {
             return;
         }
-        let history = self.histories.entry(seq.seq).or_default();
-        history.tokens.truncate(seq.start.0 as usize);
-        history.tokens.extend_from_slice(query);
-        let Some(first) = seq.scored.first().filter(|_| history.chosen.is_none()) else {
+        for (pos, &token) in (seq.start.0..).zip(query) {
+            let (block, offset) = seq.slot(Pos(pos));
+            let tokens = self.slots.entry(block);
+            let tokens = tokens.or_insert([TokenId(0); BLOCK_LEN as usize]);
+            tokens[offset as usize] = token;
+        }
+        let Some(first) = seq
+            .scored
+            .first()
+            .filter(|_| !self.chosen.contains_key(&seq.seq))
+        else {
             return;
         };
         let pos = seq.start.0 + first.query_idx;
-        let prompt = &history.tokens[..=pos as usize];
+        let token_at = |pos: u32| {
+            let (block, offset) = seq.slot(Pos(pos));
+            let tokens = self.slots.get(&block);
+            tokens.map_or(TokenId(0), |tokens| tokens[offset as usize])
+        };
+        let prompt: Vec<TokenId> = (0..=pos).map(token_at).collect();
         let fits = |script: &Script| {
             script.when.is_empty()
                 || prompt
                     .windows(script.when.len())
                     .any(|run| run == script.when)
         };
-        history.chosen = Some((pos, self.scripts.iter().position(fits)));
+        let script = self.scripts.iter().position(fits);
+        self.chosen.insert(seq.seq, (pos, script));
     }
 
     /// Raises the logit of the script's token after this query token.
     pub(crate) fn apply(&self, seq: &SeqPlan, query_idx: u32, logits: &mut [f32]) {
-        let history = self.histories.get(&seq.seq);
-        let Some((first, Some(script))) = history.and_then(|history| history.chosen) else {
+        let Some(&(first, Some(script))) = self.chosen.get(&seq.seq) else {
             return;
         };
         let idx = (seq.start.0 + query_idx).saturating_sub(first) as usize;
