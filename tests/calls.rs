@@ -170,6 +170,7 @@ impl Bench {
             matcher,
             reasoning: None,
             token_events: false,
+            cache_salt: String::new(),
         }
     }
 

@@ -1,5 +1,5 @@
 //! The law: what a request gets does not depend on its company, on how its prompt is cut, on how often it
-//! loses its blocks, on threads or on vector width. Random deployments run random requests with random
+//! loses its blocks, on what was computed before and kept, on threads or on vector width. Random deployments run random requests with random
 //! arrivals, and each request must get, byte for byte, what it gets alone in a plain one. It must never
 //! compare with anything but `==`.
 
@@ -14,7 +14,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use std::{
-    cell::Cell,
+    cell::RefCell,
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
@@ -28,6 +28,7 @@ const OUTPUT_LEN_MAX: u32 = 28;
 #[derive(Clone, Debug)]
 struct Wish {
     prompt: Vec<u32>,
+    salt: &'static str,
     max_tokens: u32,
     temperature: f32,
     top_p: f32,
@@ -51,20 +52,47 @@ struct Deployment {
     max_num_batched_tokens: u32,
     chunk_tokens_max: u32,
     num_blocks: u32,
+    /// Beyond the two of each sequence.
+    num_spare_rows: u32,
+    prefix_cache: bool,
     num_threads: usize,
     isa_idx: usize,
 }
 
-/// One request at a time, in one chunk, with room for everything, on one thread, by the plainest kernels
-/// that are still fast enough.
+/// One request at a time, in one chunk, with room for everything and nothing kept, on one thread, by the
+/// plainest kernels that are still fast enough.
 const PLAIN: Deployment = Deployment {
     max_num_seqs: 1,
-    max_num_batched_tokens: 512,
-    chunk_tokens_max: 512,
+    max_num_batched_tokens: 1024,
+    chunk_tokens_max: 1024,
     num_blocks: 64,
+    num_spare_rows: 0,
+    prefix_cache: false,
     num_threads: 1,
     isa_idx: usize::MAX,
 };
+
+/// Tokens that many prompts begin with.
+fn stem(id: u32, len: usize, vocab_size: u32) -> Vec<u32> {
+    let token = |idx: u32| (id * 31 + idx * idx * 7 + idx / 5) % vocab_size;
+    (0..len as u32).map(token).collect()
+}
+
+/// Any tokens, or a beginning that others share, cut around the end of a block.
+fn prompts(vocab_size: u32) -> impl Strategy<Value = Vec<u32>> {
+    let shared = (0u32..2, 1usize..4, 0usize..3, 0usize..30).prop_map(
+        move |(id, num_blocks, more, tail)| {
+            let mut prompt = stem(id, num_blocks * 64 + more - 1, vocab_size);
+            prompt.truncate(PROMPT_LEN_MAX - 30);
+            prompt.extend(stem(id + 7, tail, vocab_size));
+            prompt
+        },
+    );
+    let any = prop::collection::vec(0..vocab_size, 1..PROMPT_LEN_MAX);
+    // Several of these fit at first, and not when they have grown.
+    let short = prop::collection::vec(0..vocab_size, 44..64);
+    prop_oneof![2 => any, 3 => shared, 3 => short]
+}
 
 fn wishes(vocab_size: u32) -> impl Strategy<Value = Vec<Wish>> {
     let sampling = (
@@ -75,12 +103,13 @@ fn wishes(vocab_size: u32) -> impl Strategy<Value = Vec<Wish>> {
         prop_oneof![3 => Just(1.0f32), 1 => 0.8f32..1.5],
     );
     let shape = (
-        prop::collection::vec(0..vocab_size, 1..PROMPT_LEN_MAX),
+        prompts(vocab_size),
         1..=OUTPUT_LEN_MAX,
         any::<u64>(),
         prop::option::weighted(0.3, 0u32..4),
         prop::option::weighted(0.5, 0..vocab_size),
         prop::option::weighted(0.3, "[a-e ]{1,2}"),
+        prop_oneof![4 => Just(""), 1 => Just("other")],
     );
     let life = (0usize..6, prop::option::weighted(0.15, 1usize..30));
     let wish = (sampling, shape, life).prop_map(|(sampling, shape, life)| Wish {
@@ -95,6 +124,7 @@ fn wishes(vocab_size: u32) -> impl Strategy<Value = Vec<Wish>> {
         logprobs: shape.3,
         end_token: shape.4,
         stop: shape.5,
+        salt: shape.6,
         arrival: life.0,
         leaves: life.1,
     });
@@ -103,16 +133,27 @@ fn wishes(vocab_size: u32) -> impl Strategy<Value = Vec<Wish>> {
 
 fn deployments() -> impl Strategy<Value = Deployment> {
     // Four blocks hold the longest sequence; with few more, a crowd must take turns.
-    (2u32..6, 3u32..200, 1u32..100, 4u32..8, 1usize..4, 0usize..3).prop_map(
-        |(seqs, batched, chunk, num_blocks, num_threads, isa_idx)| Deployment {
-            max_num_seqs: seqs,
-            max_num_batched_tokens: batched,
-            chunk_tokens_max: chunk,
-            num_blocks,
-            num_threads,
-            isa_idx,
-        },
+    let num_blocks = prop_oneof![2 => Just(4u32), 1 => 5u32..40];
+    let kept = (0u32..8, prop::bool::weighted(0.8));
+    (
+        (2u32..6, 3u32..200, 1u32..100),
+        num_blocks,
+        kept,
+        1usize..4,
+        0usize..3,
     )
+        .prop_map(
+            |((seqs, batched, chunk), num_blocks, kept, num_threads, isa_idx)| Deployment {
+                max_num_seqs: seqs,
+                max_num_batched_tokens: batched,
+                chunk_tokens_max: chunk,
+                num_blocks,
+                num_spare_rows: kept.0,
+                prefix_cache: kept.1,
+                num_threads,
+                isa_idx,
+            },
+        )
 }
 
 impl Wish {
@@ -142,105 +183,124 @@ impl Wish {
             matcher: None,
             reasoning: None,
             token_events: true,
+            cache_salt: self.salt.into(),
         }
     }
 }
 
-/// What came of each wish, and how often blocks were lost on the way.
-struct Outcome {
-    events: Vec<Vec<(u32, EventKind)>>,
-    num_preemptions: u64,
+/// An engine, its model, and the steps so far.
+struct Running<'a, B> {
+    engine: Engine,
+    backend: &'a mut B,
+    num_steps: u64,
 }
 
-fn run<B: Backend>(
-    wishes: &[Wish],
-    deployment: &Deployment,
-    backend: &mut B,
-    vocabulary: &Arc<Vocabulary>,
-    may_leave: bool,
-) -> Outcome {
-    let config = EngineConfig {
-        max_num_seqs: deployment.max_num_seqs,
-        max_num_batched_tokens: deployment.max_num_batched_tokens,
-        chunk_tokens_max: deployment.chunk_tokens_max,
-        checked: true,
-        ..EngineConfig::default()
-    };
-    let mut engine = Engine::new(config, backend.limits(), Arc::clone(vocabulary)).expect("fine");
-    let mut ids: BTreeMap<SeqId, usize> = BTreeMap::new();
-    let mut events: Vec<Vec<(u32, EventKind)>> = vec![Vec::new(); wishes.len()];
-    let mut step = 0;
-    loop {
-        for (idx, wish) in wishes.iter().enumerate() {
-            if wish.arrival == step {
-                let id = engine
-                    .submit(Time(step as u64), wish.request())
-                    .expect("it fits");
-                ids.insert(id, idx);
-            }
-            if may_leave && wish.leaves == Some(step) {
-                let own = ids.iter().find(|(_, known)| **known == idx);
-                own.map(|(id, _)| engine.abort(*id));
-            }
-        }
-        let worked =
-            run_step(&mut engine, backend, Time(step as u64)).expect("no broken invariant");
-        engine
-            .check_invariants()
-            .expect("everything is accounted for");
-        for Event { seq, at, kind } in engine.poll_events() {
-            // When something is scheduled is the one thing that company may change.
-            if !matches!(kind, EventKind::Scheduled | EventKind::Preempted) {
-                events[ids[&seq]].push((at, kind));
-            }
-        }
-        step += 1;
-        if !worked && wishes.iter().all(|wish| wish.arrival < step) {
-            break;
+impl<B: Backend> Running<'_, B> {
+    fn new<'a>(
+        deployment: &Deployment,
+        backend: &'a mut B,
+        vocabulary: &Arc<Vocabulary>,
+    ) -> Running<'a, B> {
+        let config = EngineConfig {
+            max_num_seqs: deployment.max_num_seqs,
+            max_num_batched_tokens: deployment.max_num_batched_tokens,
+            chunk_tokens_max: deployment.chunk_tokens_max,
+            prefix_cache: deployment.prefix_cache,
+            checked: true,
+            ..EngineConfig::default()
+        };
+        let vocabulary = Arc::clone(vocabulary);
+        Running {
+            engine: Engine::new(config, backend.limits(), vocabulary).expect("fine"),
+            backend,
+            num_steps: 0,
         }
     }
-    assert!(!engine.has_work());
-    let stats = engine.stats();
-    assert_eq!(stats.num_blocks_free, stats.num_blocks, "blocks come back");
-    assert_eq!(stats.num_rows_free, stats.num_rows, "rows come back");
-    Outcome {
-        events,
-        num_preemptions: stats.totals.num_preemptions,
+
+    /// Runs all wishes to their ends. Returns what came of each.
+    fn run(&mut self, wishes: &[Wish], may_leave: bool) -> Vec<Vec<(u32, EventKind)>> {
+        let mut ids: BTreeMap<SeqId, usize> = BTreeMap::new();
+        let mut events: Vec<Vec<(u32, EventKind)>> = vec![Vec::new(); wishes.len()];
+        let mut step = 0;
+        loop {
+            let now = Time(self.num_steps);
+            for (idx, wish) in wishes.iter().enumerate() {
+                if wish.arrival == step {
+                    let id = self.engine.submit(now, wish.request()).expect("it fits");
+                    ids.insert(id, idx);
+                }
+                if may_leave && wish.leaves == Some(step) {
+                    let own = ids.iter().find(|(_, known)| **known == idx);
+                    own.map(|(id, _)| self.engine.abort(*id));
+                }
+            }
+            let worked = run_step(&mut self.engine, self.backend, now);
+            let worked = worked.expect("no broken invariant");
+            self.engine
+                .check_invariants()
+                .expect("everything is accounted for");
+            for Event { seq, at, mut kind } in self.engine.poll_events() {
+                // How much was found is the one number that what ran before may change.
+                if let EventKind::Finished(finished) = &mut kind {
+                    finished.usage.cached_tokens = 0;
+                }
+                // When something is scheduled is the one thing that company may change.
+                if !matches!(kind, EventKind::Scheduled | EventKind::Preempted) {
+                    events[ids[&seq]].push((at, kind));
+                }
+            }
+            step += 1;
+            self.num_steps += 1;
+            if !worked && wishes.iter().all(|wish| wish.arrival < step) {
+                break;
+            }
+        }
+        assert!(!self.engine.has_work());
+        let stats = self.engine.stats();
+        assert_eq!(stats.num_blocks_free, stats.num_blocks, "blocks come back");
+        assert_eq!(stats.num_rows_free, stats.num_rows, "rows come back");
+        events
     }
 }
 
 /// What a test has seen.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Seen {
     num_compared: u64,
     num_preemptions: u64,
+    num_cached_tokens: u64,
+    num_evicted_blocks: u64,
 }
 
 impl Seen {
     fn add(&mut self, other: Seen) {
         self.num_compared += other.num_compared;
         self.num_preemptions += other.num_preemptions;
+        self.num_cached_tokens += other.num_cached_tokens;
+        self.num_evicted_blocks += other.num_evicted_blocks;
     }
 
     /// A law that was never put to the test would hold too.
     fn check(&self) {
+        println!("{self:?}");
         assert!(
             self.num_compared > 10,
             "only {} requests compared",
             self.num_compared
         );
         assert!(self.num_preemptions > 0, "no sequence ever lost its blocks");
+        assert!(self.num_evicted_blocks > 0, "the cache never gave way");
     }
 }
 
-/// Runs random crowds, and each of their requests alone.
+/// Runs random crowds, twice each, and each of their requests alone.
 fn check_law<B: Backend>(
     num_cases: u32,
     vocab_size: u32,
     vocabulary: &Arc<Vocabulary>,
     make: impl Fn(&Deployment) -> B,
 ) -> Seen {
-    let (num_preemptions, num_compared) = (Cell::new(0), Cell::new(0));
+    let seen = RefCell::new(Seen::default());
     let config = Config {
         cases: num_cases,
         failure_persistence: None,
@@ -254,14 +314,18 @@ fn check_law<B: Backend>(
     );
     let strategy = (wishes(vocab_size), deployments());
     let result = runner.run(&strategy, |(wishes, deployment)| {
-        let crowded = run(
-            &wishes,
-            &deployment,
-            &mut make(&deployment),
-            vocabulary,
-            true,
-        );
-        num_preemptions.set(num_preemptions.get() + crowded.num_preemptions);
+        let mut crowded = make(&deployment);
+        let mut crowded = Running::new(&deployment, &mut crowded, vocabulary);
+        // The second time much of it may have been kept.
+        let cold = crowded.run(&wishes, true);
+        let warm = crowded.run(&wishes, true);
+        let totals = crowded.engine.stats().totals;
+        seen.borrow_mut().add(Seen {
+            num_compared: 0,
+            num_preemptions: totals.num_preemptions,
+            num_cached_tokens: totals.num_cached_tokens,
+            num_evicted_blocks: totals.num_evicted_blocks,
+        });
         let mut plain = make(&PLAIN);
         for (idx, wish) in wishes.iter().enumerate() {
             if wish.leaves.is_some() {
@@ -271,19 +335,19 @@ fn check_law<B: Backend>(
                 arrival: 0,
                 ..wish.clone()
             };
-            let alone = run(&[wish], &PLAIN, &mut plain, vocabulary, false);
-            prop_assert_eq!(&crowded.events[idx], &alone.events[0], "request {}", idx);
-            num_compared.set(num_compared.get() + 1);
+            let alone = Running::new(&PLAIN, &mut plain, vocabulary).run(&[wish], false);
+            prop_assert_eq!(&cold[idx], &alone[0], "request {}", idx);
+            prop_assert_eq!(&warm[idx], &alone[0], "request {}, again", idx);
+            seen.borrow_mut().num_compared += 2;
         }
         Ok(())
     });
     if let Err(error) = result {
         panic!("{error}");
     }
-    Seen {
-        num_compared: num_compared.get(),
-        num_preemptions: num_preemptions.get(),
-    }
+    let seen = seen.into_inner();
+    assert!(seen.num_cached_tokens > 0, "nothing was ever found again");
+    seen
 }
 
 fn root() -> PathBuf {
@@ -312,12 +376,66 @@ fn check_model(package: &Package, weights: WeightRule, num_cases: u32) -> Seen {
                 .copied()
                 .or(isas.last().copied()),
             num_blocks: deployment.num_blocks,
-            num_rows: 2 * deployment.max_num_seqs,
+            num_rows: 2 * deployment.max_num_seqs + deployment.num_spare_rows,
             query_tokens_max: deployment.max_num_batched_tokens,
             seq_len_max: Some(256),
         };
         CpuBackend::load(package, &options, &NoProgress).expect("the model loads")
     })
+}
+
+/// Long prompts around the ends of blocks, up to 600 tokens, one after the other: each from its first token,
+/// and from what the others left.
+fn check_long_prompts(package: &Package, weights: WeightRule, num_blocks: &[usize]) {
+    let vocab_size = package.config.vocab_size as u32;
+    let vocabulary = letters(vocab_size);
+    let options = CpuOptions {
+        weights,
+        num_threads: 1,
+        isa: Isa::available().last().copied(),
+        num_blocks: 64,
+        num_rows: 32,
+        query_tokens_max: 1024,
+        seq_len_max: Some(640),
+    };
+    let load = || CpuBackend::load(package, &options, &NoProgress).expect("the model loads");
+    let (mut plain_backend, mut backend) = (load(), load());
+    let keeping = Deployment {
+        prefix_cache: true,
+        ..PLAIN
+    };
+    let mut plain = Running::new(&PLAIN, &mut plain_backend, &vocabulary);
+    let mut kept = Running::new(&keeping, &mut backend, &vocabulary);
+    let around = num_blocks
+        .iter()
+        .flat_map(|num| num * 64 - 1..=num * 64 + 1);
+    // Some fixtures are made for short sequences.
+    let len_max = plain.engine.seq_len_max() as usize - 4;
+    let mut lengths: Vec<usize> = around.chain([600]).filter(|len| *len <= len_max).collect();
+    lengths.extend(lengths.clone().iter().rev());
+    for (idx, &len) in lengths.iter().enumerate() {
+        let wish = Wish {
+            prompt: stem(3, len, vocab_size),
+            salt: "",
+            max_tokens: 4,
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            seed: idx as u64,
+            logprobs: Some(2),
+            end_token: None,
+            stop: None,
+            arrival: 0,
+            leaves: None,
+        };
+        let wishes = [wish];
+        let (expected, got) = (plain.run(&wishes, false), kept.run(&wishes, false));
+        assert_eq!(got, expected, "{len} tokens");
+    }
+    let totals = kept.engine.stats().totals;
+    assert!(2 * totals.num_cached_tokens > totals.num_looked_up_tokens);
 }
 
 #[test]
@@ -328,6 +446,8 @@ fn real_models_keep_the_law() {
         let package = Package::open(&folder, &NoProgress).expect("a fixture");
         seen.add(check_model(&package, WeightRule::F32, 10));
         seen.add(check_model(&package, WeightRule::Q8, 10));
+        check_long_prompts(&package, WeightRule::F32, &[1, 2, 5, 9]);
+        check_long_prompts(&package, WeightRule::Q8, &[1, 2, 5, 9]);
     }
     seen.check();
 }
@@ -338,6 +458,7 @@ fn the_embedded_model_keeps_the_law() {
     let mut seen = check_model(&package, WeightRule::F32, 3);
     seen.add(check_model(&package, WeightRule::Q8, 6));
     seen.check();
+    check_long_prompts(&package, WeightRule::Q8, &[1, 4]);
 }
 
 #[test]

@@ -13,6 +13,11 @@ def texts(message, kind="text"):
     return "".join(getattr(block, field) for block in message.content if block.type == kind)
 
 
+def prompt_tokens(usage):
+    # Tokens found in the prefix cache stand beside the others.
+    return usage.input_tokens + usage.cache_read_input_tokens
+
+
 def test_plain(claude, model):
     message = claude.messages.create(
         model=model, messages=CAPITAL, max_tokens=200, extra_body=GREEDY
@@ -21,7 +26,7 @@ def test_plain(claude, model):
     assert message.id.startswith("msg_")
     assert message.stop_reason == "end_turn"
     assert "Lima" in texts(message)
-    assert message.usage.input_tokens > 0 and message.usage.output_tokens > 0
+    assert prompt_tokens(message.usage) > 0 and message.usage.output_tokens > 0
 
 
 def test_streamed_equals_plain(claude, model):
@@ -88,7 +93,7 @@ def test_tool_use_and_result(claude, model, calling):
     ]
     answer = claude.messages.create(messages=messages, **options)
     assert answer.stop_reason in ("end_turn", "tool_use")
-    assert answer.usage.input_tokens > message.usage.input_tokens
+    assert prompt_tokens(answer.usage) > prompt_tokens(message.usage)
 
 
 def test_stop_sequence(claude, model):
@@ -115,7 +120,7 @@ def test_system_and_metadata(claude, model):
         metadata={"user_id": "someone"},
     )
     bare = claude.messages.create(model=model, messages=CAPITAL, max_tokens=1)
-    assert message.usage.input_tokens > bare.usage.input_tokens
+    assert prompt_tokens(message.usage) > prompt_tokens(bare.usage)
 
 
 def test_count_tokens(claude, model, calling):
@@ -126,7 +131,7 @@ def test_count_tokens(claude, model, calling):
     message = claude.messages.create(
         model=model, messages=calling["messages"], tools=tools, max_tokens=1
     )
-    assert counted == message.usage.input_tokens
+    assert counted == prompt_tokens(message.usage)
 
 
 def test_cancelled_mid_stream(server, claude, model):

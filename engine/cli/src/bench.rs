@@ -159,6 +159,8 @@ fn measure(
         kv_blocks: Some(batch_max * (seq_len.div_ceil(64) + 1)),
         kv_cache_gib: 0.0,
         forced_drafts: 0,
+        // What was computed once would not be measured again.
+        no_prefix_cache: true,
         checked: false,
     };
     let backend = session::open_backend(&package, &machine, &engine)?;

@@ -198,6 +198,7 @@ fn request(
         matcher: None,
         reasoning: None,
         token_events: true,
+        cache_salt: String::new(),
         prompt,
     }
 }

@@ -103,6 +103,9 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u32).range(0..=64))]
     pub forced_drafts: u32,
+    /// Compute every prompt anew, even where another began with the same tokens. Changes speed only.
+    #[arg(long)]
+    pub no_prefix_cache: bool,
     /// Check every plan against what was computed before it: slower, for finding bugs.
     #[arg(long)]
     pub checked: bool,

@@ -19,6 +19,9 @@ pub struct EngineConfig {
     /// Drafts per step that a constrained sequence takes from its matcher, where the constraint leaves no
     /// choice; 0 is none. It changes speed and never output.
     pub forced_drafts: u32,
+    /// Whether what a sequence computed is kept for others with the same beginning, as long as nobody needs
+    /// the room. It changes speed and never output.
+    pub prefix_cache: bool,
     /// Whether each plan is held against all plans before it, too.
     pub checked: bool,
 }
@@ -32,6 +35,7 @@ impl Default for EngineConfig {
             max_waiting_tokens: 1 << 20,
             chunk_tokens_max: 512,
             forced_drafts: 8,
+            prefix_cache: true,
             checked: false,
         }
     }
@@ -98,12 +102,16 @@ pub struct Stats {
     pub num_waiting_tokens: u64,
     /// Microseconds since the longest waiting sequence came, as of the last verb that was told the time.
     pub oldest_waiting_us: u64,
-    /// Free blocks.
+    /// Blocks that can be had: those that nothing holds, and those that only the prefix cache holds.
     pub num_blocks_free: usize,
+    /// Of these, blocks that only the prefix cache holds.
+    pub num_blocks_cached: usize,
     /// All blocks.
     pub num_blocks: usize,
-    /// Free rows.
+    /// Rows that can be had, in the same sense.
     pub num_rows_free: usize,
+    /// Of these, rows that only the prefix cache holds.
+    pub num_rows_cached: usize,
     /// All rows.
     pub num_rows: usize,
     /// Totals since the engine was made.
@@ -143,4 +151,14 @@ pub struct Totals {
     pub num_rolled_back: u64,
     /// Control tokens dropped from the text.
     pub num_dropped_special: u64,
+    /// Tokens of sequences when they were first admitted, each looked up in the prefix cache.
+    pub num_looked_up_tokens: u64,
+    /// Of these, those that were found.
+    pub num_cached_tokens: u64,
+    /// Tokens of sequences that had lost their blocks, found again when they came back.
+    pub num_recovered_tokens: u64,
+    /// Cached blocks that were given up for others.
+    pub num_evicted_blocks: u64,
+    /// Cached rows that were given up for others, or with their block.
+    pub num_evicted_rows: u64,
 }

@@ -7,6 +7,7 @@ mod masks;
 mod plan;
 
 use crate::in_flight::InFlight;
+use crate::memory::Memory;
 use crate::output::Ending;
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
@@ -49,7 +50,11 @@ impl Engine {
             config,
             limits,
             vocabulary,
-            scheduler: Scheduler::new(limits.num_blocks, limits.num_rows),
+            scheduler: Scheduler::new(Memory::new(
+                limits.num_blocks,
+                limits.num_rows,
+                config.prefix_cache,
+            )),
             in_flight: InFlight::default(),
             ledger: config.checked.then(Ledger::new),
             events: Vec::new(),
@@ -216,16 +221,19 @@ impl Engine {
     /// What the engine is doing.
     pub fn stats(&self) -> Stats {
         let oldest = self.scheduler.oldest_waiting();
+        let memory = &self.scheduler.memory;
         Stats {
             num_running: self.scheduler.num_running(),
             num_waiting: self.scheduler.num_waiting(),
             num_waiting_tokens: self.scheduler.num_waiting_tokens(),
             oldest_waiting_us: oldest.map_or(0, |arrived| self.now.since(arrived)),
-            num_blocks_free: self.scheduler.blocks.num_free(),
+            num_blocks_free: memory.blocks.num_available(),
+            num_blocks_cached: memory.blocks.pool().num_idle(),
             num_blocks: self.limits.num_blocks as usize,
-            num_rows_free: self.scheduler.rows.num_free(),
+            num_rows_free: memory.rows.num_available(),
+            num_rows_cached: memory.rows.pool().num_idle(),
             num_rows: self.limits.num_rows as usize,
-            totals: self.totals,
+            totals: memory.add_totals(self.totals),
         }
     }
 
@@ -236,16 +244,17 @@ impl Engine {
     }
 
     /// Counts everything anew: each block and row has exactly the owners and leases that sequences and
-    /// running steps account for. Slow; for tests.
+    /// running steps account for, and the cache holds what its tree says. Slow; for tests.
     ///
     /// # Errors
     /// The first number that doesn't add up.
     pub fn check_invariants(&self) -> Result<(), EngineFault> {
         self.scheduler.check_lists()?;
+        self.scheduler.memory.check_tree()?;
         if self.in_flight.is_empty() {
             self.scheduler.check_matchers()?;
         }
-        let idle = !self.has_work();
+        let nothing_runs = !self.has_work();
         let (mut blocks, mut rows) = (BTreeMap::new(), BTreeMap::new());
         for seq in self.scheduler.seqs.values() {
             for block in &seq.block_table {
@@ -259,27 +268,34 @@ impl Engine {
             for block in &part.blocks {
                 blocks.entry(block.0).or_insert((0, 0)).1 += 1;
             }
-            for row in part.read.iter().chain(&part.writes) {
+            for row in part.read.into_iter().chain(part.written()) {
                 rows.entry(row.0).or_insert((0, 0)).1 += 1;
             }
-            for row in &part.writes {
+            for row in part.written() {
                 rows.entry(row.0).or_insert((0, 0)).0 += 1;
             }
         }
         let pools = [
-            (self.scheduler.blocks.pool(), blocks),
-            (self.scheduler.rows.pool(), rows),
+            (self.scheduler.memory.blocks.pool(), blocks),
+            (self.scheduler.memory.rows.pool(), rows),
         ];
         for (pool, counted) in pools {
-            pool.check(idle)?;
+            pool.check(nothing_runs)?;
             for (id, owners, leases) in pool.held() {
                 let held = counted.get(&id).copied().unwrap_or((0, 0));
-                if held != (owners, leases) || pool.is_free(id) != (held == (0, 0)) {
+                let is_free = held == (0, 0) && !pool.is_cached(id);
+                if held != (owners, leases) || pool.is_free(id) != is_free {
                     return Err(pool.misuse(id, "account for"));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Tokens in the chain of cached blocks that these begin with.
+    #[cfg(test)]
+    pub(crate) fn num_findable(&self, salt: &str, tokens: &[lockstep_step::TokenId]) -> usize {
+        self.scheduler.memory.num_findable(salt, tokens)
     }
 
     /// Emits an event of a sequence.
@@ -300,7 +316,8 @@ impl Engine {
             prompt_tokens: seq.num_prompt_tokens as u32,
             completion_tokens: seq.output.num_tokens(),
             reasoning_tokens: seq.output.num_reasoning_tokens(),
-            cached_tokens: 0,
+            // Of a sequence that was first admitted with its prompt alone: always less than it.
+            cached_tokens: seq.cursor.num_cached_tokens() as u32,
         };
         let finished = Finished {
             finish: ending.finish,

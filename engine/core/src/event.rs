@@ -104,7 +104,8 @@ pub struct Usage {
     pub completion_tokens: u32,
     /// Of the output, those drawn while reasoning was open, its closing tag included.
     pub reasoning_tokens: u32,
-    /// Of the prompt, those whose computation was found in the cache.
+    /// Of the prompt, those whose computation was found in the prefix cache when the sequence was first
+    /// admitted. It depends on what ran before, and nothing else does.
     pub cached_tokens: u32,
 }
 

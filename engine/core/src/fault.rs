@@ -21,12 +21,14 @@ pub enum EngineFault {
         /// How many steps in flight named it.
         leases: u32,
     },
-    /// Free and held ones are not all there are.
+    /// Free, idle and held ones are not all there are, or something is held while nothing runs.
     Conservation {
         /// "block" or "row".
         pool: &'static str,
         /// Free ones.
         free: usize,
+        /// Those that only the prefix cache holds.
+        idle: usize,
         /// Held ones.
         held: usize,
         /// All of them.
@@ -73,9 +75,13 @@ impl fmt::Display for EngineFault {
             EngineFault::Conservation {
                 pool,
                 free,
+                idle,
                 held,
                 total,
-            } => write!(f, "{free} {pool}s are free, {held} held, of {total}"),
+            } => write!(
+                f,
+                "{free} {pool}s are free, {idle} cached, {held} held, of {total}"
+            ),
             EngineFault::UnknownStep { step, in_flight } => {
                 write!(f, "step {step} was answered, {in_flight:?} is in flight")
             }

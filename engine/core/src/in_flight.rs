@@ -1,7 +1,7 @@
 //! What a step that runs still holds: its drafts, the blocks and rows it names, and how far it computes.
 //! One entry is one synchronous step. Overlapped scheduling is the same with two, never a second loop.
 
-use crate::RequestError;
+use crate::{RequestError, memory::State};
 use alloc::{collections::VecDeque, vec::Vec};
 use lockstep_step::{BlockId, RowId, SeqId, StepId, TokenId};
 
@@ -23,10 +23,32 @@ pub(crate) struct RunningSeq {
     pub(crate) blocks: Vec<BlockId>,
     /// The row that the plan reads; leased.
     pub(crate) read: Option<RowId>,
+    /// Rows written at lengths that are worth keeping, with the index of the query token before; leased, and
+    /// owned by the step.
+    pub(crate) kept: Vec<(usize, RowId)>,
     /// `writes[i]` receives the state after the committed tokens and `i` drafts; leased, and owned by
     /// the step until a commit gives one of them to the sequence.
     pub(crate) writes: Vec<RowId>,
     pub(crate) masks: MaskState,
+}
+
+impl RunningSeq {
+    /// The rows that the step writes.
+    pub(crate) fn written(&self) -> impl Iterator<Item = RowId> + '_ {
+        let kept = self.kept.iter().map(|&(_, row)| row);
+        kept.chain(self.writes.iter().copied())
+    }
+
+    /// The states that a commit of so many drafts may use, by the length of what they have seen, for a
+    /// sequence of which `start` tokens were computed before.
+    pub(crate) fn states(&self, start: usize, num_accepted: usize) -> Vec<State> {
+        let kept = self.kept.iter().map(|&(idx, row)| (start + idx + 1, row));
+        let writes = self.writes.iter().take(num_accepted + 1).copied();
+        let writes = (start + self.num_committed..).zip(writes);
+        kept.chain(writes)
+            .map(|(len, row)| State { len, row })
+            .collect()
+    }
 }
 
 /// How far the masks of a part are. A draw counts only where its mask is known.

@@ -1,5 +1,6 @@
-//! Who holds a numbered thing: owners, and steps in flight that name it. It is free again only when both
-//! are gone, so that nothing is reused under a running step.
+//! Who holds a numbered thing: owners, steps in flight that name it, and the prefix cache. It is free again
+//! only when all are gone, so that nothing is reused under a running step. What nobody but the cache holds
+//! is idle: it can be had like a free one, once the cache has given it up.
 
 use crate::EngineFault;
 use alloc::{collections::BTreeSet, vec, vec::Vec};
@@ -8,6 +9,27 @@ use alloc::{collections::BTreeSet, vec, vec::Vec};
 struct Holders {
     owners: u32,
     leases: u32,
+    is_cached: bool,
+    /// When it became idle, for its place among the idle ones.
+    idle_since: u64,
+}
+
+/// Where an id stands. It follows from its holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Free,
+    Idle,
+    Held,
+}
+
+impl Holders {
+    fn standing(&self) -> Standing {
+        match (self.owners + self.leases, self.is_cached) {
+            (0, false) => Standing::Free,
+            (0, true) => Standing::Idle,
+            _ => Standing::Held,
+        }
+    }
 }
 
 /// A pool of `0..len`. The free one with the lowest id is given first, whatever the history.
@@ -16,7 +38,11 @@ pub(crate) struct LeasePool {
     name: &'static str,
     holders: Vec<Holders>,
     free: BTreeSet<u32>,
+    /// In the order in which they became idle.
+    idle: BTreeSet<(u64, u32)>,
     num_held: usize,
+    /// Counts what became idle.
+    clock: u64,
 }
 
 impl LeasePool {
@@ -25,7 +51,9 @@ impl LeasePool {
             name,
             holders: vec![Holders::default(); len as usize],
             free: (0..len).collect(),
+            idle: BTreeSet::new(),
             num_held: 0,
+            clock: 0,
         }
     }
 
@@ -33,12 +61,31 @@ impl LeasePool {
         self.free.len()
     }
 
+    /// Held by nothing but the cache.
+    pub(crate) fn num_idle(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// What can be had: free ones, and idle ones once the cache gives them up.
+    pub(crate) fn num_available(&self) -> usize {
+        self.free.len() + self.idle.len()
+    }
+
     /// Takes the lowest free one; the caller owns it.
     pub(crate) fn take(&mut self) -> Option<u32> {
-        let id = self.free.pop_first()?;
-        self.holders[id as usize].owners = 1;
-        self.num_held += 1;
+        let id = self.free.first().copied()?;
+        self.change(id, |holders| holders.owners = 1);
         Some(id)
+    }
+
+    /// Adds an owner to what is held or idle.
+    pub(crate) fn share(&mut self, id: u32) -> Result<(), EngineFault> {
+        let holders = self.get(id, "share")?;
+        if holders.standing() == Standing::Free {
+            return Err(self.misuse(id, "share"));
+        }
+        self.change(id, |holders| holders.owners += 1);
+        Ok(())
     }
 
     /// Gives up one ownership.
@@ -47,8 +94,7 @@ impl LeasePool {
         if holders.owners == 0 {
             return Err(self.misuse(id, "release"));
         }
-        self.holders[id as usize].owners -= 1;
-        self.free_if_unheld(id);
+        self.change(id, |holders| holders.owners -= 1);
         Ok(())
     }
 
@@ -58,7 +104,7 @@ impl LeasePool {
         if holders.owners == 0 {
             return Err(self.misuse(id, "lease"));
         }
-        self.holders[id as usize].leases += 1;
+        self.change(id, |holders| holders.leases += 1);
         Ok(())
     }
 
@@ -68,21 +114,60 @@ impl LeasePool {
         if holders.leases == 0 {
             return Err(self.misuse(id, "end the lease of"));
         }
-        self.holders[id as usize].leases -= 1;
-        self.free_if_unheld(id);
+        self.change(id, |holders| holders.leases -= 1);
         Ok(())
     }
 
-    /// Free and held ones must be all there are; with `idle` set, all must be free.
-    pub(crate) fn check(&self, idle: bool) -> Result<(), EngineFault> {
+    /// Lets the cache hold what somebody owns.
+    pub(crate) fn cache(&mut self, id: u32) -> Result<(), EngineFault> {
+        let holders = self.get(id, "cache")?;
+        if holders.is_cached || holders.owners == 0 {
+            return Err(self.misuse(id, "cache"));
+        }
+        self.change(id, |holders| holders.is_cached = true);
+        Ok(())
+    }
+
+    /// The cache gives it up.
+    pub(crate) fn uncache(&mut self, id: u32) -> Result<(), EngineFault> {
+        let holders = self.get(id, "uncache")?;
+        if !holders.is_cached {
+            return Err(self.misuse(id, "uncache"));
+        }
+        self.change(id, |holders| holders.is_cached = false);
+        Ok(())
+    }
+
+    /// The one that has been idle for longest.
+    pub(crate) fn oldest_idle(&self) -> Option<u32> {
+        self.idle.first().map(|&(_, id)| id)
+    }
+
+    pub(crate) fn is_idle(&self, id: u32) -> bool {
+        self.standing(id) == Some(Standing::Idle)
+    }
+
+    pub(crate) fn is_free(&self, id: u32) -> bool {
+        self.standing(id) == Some(Standing::Free)
+    }
+
+    pub(crate) fn is_cached(&self, id: u32) -> bool {
+        self.holders
+            .get(id as usize)
+            .is_some_and(|holders| holders.is_cached)
+    }
+
+    /// Free, idle and held ones must be all there are; while nothing runs, nothing may be held.
+    pub(crate) fn check(&self, nothing_runs: bool) -> Result<(), EngineFault> {
         let total = self.holders.len();
-        let adds_up = self.free.len() + self.num_held == total;
-        if adds_up && (!idle || self.num_held == 0) {
+        let adds_up = self.free.len() + self.idle.len() + self.num_held == total;
+        if adds_up && (!nothing_runs || self.num_held == 0) {
             return Ok(());
         }
         Err(EngineFault::Conservation {
             pool: self.name,
             free: self.free.len(),
+            idle: self.idle.len(),
             held: self.num_held,
             total,
         })
@@ -92,10 +177,6 @@ impl LeasePool {
     pub(crate) fn held(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
         let numbered = self.holders.iter().enumerate();
         numbered.map(|(id, holders)| (id as u32, holders.owners, holders.leases))
-    }
-
-    pub(crate) fn is_free(&self, id: u32) -> bool {
-        self.free.contains(&id)
     }
 
     pub(crate) fn misuse(&self, id: u32, action: &'static str) -> EngineFault {
@@ -109,15 +190,40 @@ impl LeasePool {
         }
     }
 
+    fn standing(&self, id: u32) -> Option<Standing> {
+        self.holders.get(id as usize).map(Holders::standing)
+    }
+
     fn get(&self, id: u32, action: &'static str) -> Result<Holders, EngineFault> {
         let holders = self.holders.get(id as usize).copied();
         holders.ok_or_else(|| self.misuse(id, action))
     }
 
-    fn free_if_unheld(&mut self, id: u32) {
-        if self.holders[id as usize] == Holders::default() {
-            self.free.insert(id);
-            self.num_held -= 1;
+    /// The one place where holders change: the sets follow.
+    fn change(&mut self, id: u32, change: impl FnOnce(&mut Holders)) {
+        let holders = &mut self.holders[id as usize];
+        let (before, idle_since) = (holders.standing(), holders.idle_since);
+        change(holders);
+        let after = holders.standing();
+        if before == after {
+            return;
+        }
+        match before {
+            Standing::Free => drop(self.free.remove(&id)),
+            Standing::Idle => drop(self.idle.remove(&(idle_since, id))),
+            Standing::Held => self.num_held -= 1,
+        }
+        match after {
+            Standing::Free => drop(self.free.insert(id)),
+            Standing::Idle => {
+                self.clock += 1;
+                self.holders[id as usize].idle_since = self.clock;
+                self.idle.insert((self.clock, id));
+            }
+            Standing::Held => self.num_held += 1,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

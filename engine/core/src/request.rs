@@ -27,6 +27,8 @@ pub struct Request {
     pub reasoning: Option<ReasoningBudget>,
     /// Whether each token is reported, with its log-probabilities and digest.
     pub token_events: bool,
+    /// Only requests of the same salt share what they computed. It changes speed and never output.
+    pub cache_salt: String,
 }
 
 /// When as many reasoning tokens were drawn and reasoning is still open, it is closed by force.

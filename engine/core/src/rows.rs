@@ -1,5 +1,6 @@
 //! The rows of recurrent state. A running sequence owns one, and each step writes into others: a row that
-//! is read in a step is never written in it, so that a step can be computed twice and taken back.
+//! is read in a step is never written in it, so that a step can be computed twice and taken back. It also
+//! means that a row can have several owners: whoever goes on from it leaves it as it is.
 
 use crate::{EngineFault, leases::LeasePool};
 use alloc::vec::Vec;
@@ -32,6 +33,11 @@ impl RowPool {
         self.pool.num_free()
     }
 
+    /// Free ones, and those that only the cache holds.
+    pub(crate) fn num_available(&self) -> usize {
+        self.pool.num_available()
+    }
+
     /// How many sequences can run at once.
     pub(crate) fn seqs_max(&self) -> usize {
         if self.is_used() {
@@ -54,6 +60,12 @@ impl RowPool {
         )
     }
 
+    /// Adds an owner to a row that is held or cached.
+    pub(crate) fn share(&mut self, row: RowId) -> Result<(), EngineFault> {
+        self.pool.share(row.0)
+    }
+
+    /// Gives up one ownership.
     pub(crate) fn release(&mut self, row: RowId) -> Result<(), EngineFault> {
         self.pool.release(row.0)
     }
@@ -66,6 +78,21 @@ impl RowPool {
     /// Ends what [`lease`](Self::lease) began.
     pub(crate) fn end_lease(&mut self, row: RowId) -> Result<(), EngineFault> {
         self.pool.end_lease(row.0)
+    }
+
+    /// Lets the cache hold a row too.
+    pub(crate) fn cache(&mut self, row: RowId) -> Result<(), EngineFault> {
+        self.pool.cache(row.0)
+    }
+
+    /// The cache gives a row up.
+    pub(crate) fn uncache(&mut self, row: RowId) -> Result<(), EngineFault> {
+        self.pool.uncache(row.0)
+    }
+
+    /// The row that only the cache has held for longest.
+    pub(crate) fn oldest_idle(&self) -> Option<RowId> {
+        self.pool.oldest_idle().map(RowId)
     }
 
     pub(crate) fn pool(&self) -> &LeasePool {

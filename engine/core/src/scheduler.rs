@@ -1,10 +1,9 @@
 //! Who runs, with how many tokens, and who has to give way. There are no phases: a query is the tokens
 //! that are not computed yet, as many as fit. No choice made here can change what a sequence says.
 
-use crate::blocks::BlockPool;
 use crate::constraint::Constraint;
 use crate::draft::DraftBounds;
-use crate::rows::RowPool;
+use crate::memory::Memory;
 use crate::sequence::{Sequence, num_blocks_for};
 use crate::{EngineFault, Time};
 use alloc::{
@@ -34,6 +33,8 @@ pub(crate) struct Part {
     pub(crate) drafts: Vec<TokenId>,
     /// Whether a matcher expected the drafts.
     pub(crate) is_forced: bool,
+    /// Rows for states worth keeping, with the index of the query token before. In ascending order.
+    pub(crate) kept: Vec<(usize, RowId)>,
     pub(crate) writes: Vec<RowId>,
 }
 
@@ -52,18 +53,16 @@ pub(crate) struct Scheduler {
     waiting: VecDeque<SeqId>,
     /// In the order of admission: the last is the youngest, which gives way first.
     running: Vec<SeqId>,
-    pub(crate) blocks: BlockPool,
-    pub(crate) rows: RowPool,
+    pub(crate) memory: Memory,
 }
 
 impl Scheduler {
-    pub(crate) fn new(num_blocks: u32, num_rows: u32) -> Scheduler {
+    pub(crate) fn new(memory: Memory) -> Scheduler {
         Scheduler {
             seqs: BTreeMap::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
-            blocks: BlockPool::new(num_blocks),
-            rows: RowPool::new(num_rows),
+            memory,
         }
     }
 
@@ -100,10 +99,7 @@ impl Scheduler {
         };
         self.waiting.retain(|&waiting| waiting != id);
         self.running.retain(|&running| running != id);
-        self.blocks.truncate(&mut seq.block_table, 0)?;
-        if let Some(row) = seq.row.take() {
-            self.rows.release(row)?;
-        }
+        self.memory.release(&mut seq)?;
         Ok(Some(seq))
     }
 
@@ -140,18 +136,18 @@ impl Scheduler {
         Ok(choice)
     }
 
-    /// Moves the first waiting sequence among the running ones, with blocks for every token it has, so
-    /// that a prompt that was begun has room to its end. None if it doesn't fit: nobody overtakes it.
+    /// Moves the first waiting sequence among the running ones, with what the prefix cache has of it and
+    /// blocks for every token it has, so that a prompt that was begun has room to its end. None if it
+    /// doesn't fit: nobody overtakes it.
     fn admit(&mut self, num_left: usize, budget: Budget) -> Result<Option<Part>, EngineFault> {
         let Some(&id) = self.waiting.front() else {
             return Ok(None);
         };
-        if self.running.len() >= self.rows.seqs_max() {
+        if self.running.len() >= self.memory.rows.seqs_max() {
             return Ok(None);
         }
         let seq = get(&mut self.seqs, id)?;
-        let num_blocks = num_blocks_for(seq.token_ids.len());
-        if !self.blocks.extend(&mut seq.block_table, num_blocks) {
+        if !self.memory.admit(seq)? {
             return Ok(None);
         }
         self.waiting.pop_front();
@@ -160,6 +156,8 @@ impl Scheduler {
         if part.is_none() {
             self.running.pop();
             self.preempt(id)?;
+        } else {
+            self.memory.count_admission(get(&mut self.seqs, id)?);
         }
         Ok(part)
     }
@@ -177,14 +175,12 @@ impl Scheduler {
         let num_uncomputed = seq.num_uncomputed();
         let num_committed = num_uncomputed.min(budget.chunk_tokens).min(num_left);
         let mut drafts = Vec::new();
+        // Each sequence that is yet to be planned needs a token and a row; drafts get what is left.
+        let num_yet_to_plan = self.running.len() - idx;
+        let spare_rows = self.memory.spare_rows(num_yet_to_plan);
         if num_committed == num_uncomputed {
-            // Each sequence that is yet to be planned needs a token and a row; drafts get what is left.
-            let num_yet_to_plan = self.running.len() - idx;
             let spare = (num_left - num_committed).saturating_sub(num_yet_to_plan - 1);
-            let mut num_max = seq.output.drafts_max().min(spare);
-            if self.rows.is_used() {
-                num_max = num_max.min(self.rows.num_free().saturating_sub(num_yet_to_plan));
-            }
+            let num_max = seq.output.drafts_max().min(spare).min(spare_rows);
             let bounds = DraftBounds {
                 num_max,
                 vocab_size: budget.vocab_size,
@@ -193,42 +189,47 @@ impl Scheduler {
             drafts = seq.drafter.propose(num_output, constraint, bounds);
         }
         let is_forced = seq.drafter.is_forced();
-        let len = seq.num_computed_tokens + num_committed;
-        let num_blocks = |num_drafts: usize| num_blocks_for(len + num_drafts);
+        let (start, len) = (
+            seq.num_computed_tokens,
+            seq.num_computed_tokens + num_committed,
+        );
+        let table = &mut seq.block_table;
         if !self
-            .blocks
-            .extend(&mut seq.block_table, num_blocks(drafts.len()))
+            .memory
+            .extend(table, num_blocks_for(len + drafts.len()))?
         {
             // Drafts are a bet: nobody gives way for one.
             drafts.clear();
-            if !self.blocks.extend(&mut seq.block_table, num_blocks(0)) {
+            if !self.memory.extend(table, num_blocks_for(len))? {
                 return Ok(None);
             }
         }
-        let num_writes = if self.rows.is_used() {
-            1 + drafts.len()
-        } else {
-            0
+        let mut lengths = self.memory.lengths_to_keep(seq, start, len);
+        lengths.truncate(spare_rows - drafts.len().min(spare_rows));
+        let num_writes = match self.memory.rows.is_used() {
+            true => 1 + drafts.len(),
+            false => 0,
         };
-        let writes = self.rows.take(num_writes);
-        Ok(writes.map(|writes| Part {
-            seq: id,
-            num_committed,
-            drafts,
-            is_forced,
-            writes,
+        let rows = self.memory.take_rows(lengths.len() + num_writes)?;
+        Ok(rows.map(|mut rows| {
+            let writes = rows.split_off(lengths.len());
+            let indices = lengths.into_iter().map(|len| len - start - 1);
+            Part {
+                seq: id,
+                num_committed,
+                drafts,
+                is_forced,
+                kept: indices.zip(rows).collect(),
+                writes,
+            }
         }))
     }
 
     /// Takes everything from a sequence that is in no list, and lets it wait at the front. It will be
-    /// computed again from its first token; its output stands.
+    /// computed again, from its first token or from where the prefix cache still has it; its output stands.
     fn preempt(&mut self, id: SeqId) -> Result<(), EngineFault> {
         let seq = get(&mut self.seqs, id)?;
-        self.blocks.truncate(&mut seq.block_table, 0)?;
-        if let Some(row) = seq.row.take() {
-            self.rows.release(row)?;
-        }
-        seq.num_computed_tokens = 0;
+        self.memory.release(seq)?;
         self.waiting.push_front(id);
         Ok(())
     }
@@ -244,7 +245,8 @@ impl Scheduler {
             let is_right = num_waiting + num_running == 1
                 && !(num_waiting == 1 && (holds || seq.num_computed_tokens > 0))
                 && seq.num_computed_tokens < seq.token_ids.len()
-                && seq.row.is_some() == (self.rows.is_used() && seq.num_computed_tokens > 0);
+                && seq.row.is_some() == (self.memory.rows.is_used() && seq.num_computed_tokens > 0)
+                && self.memory.is_on_its_nodes(seq);
             if !is_right {
                 let (computed, len) = (seq.num_computed_tokens, seq.token_ids.len());
                 return Err(EngineFault::Sequence {

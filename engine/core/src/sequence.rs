@@ -1,6 +1,7 @@
 //! One sequence: its tokens, how many of them are computed, and what it holds. It must never hold a draft
 //! or anything else that belongs to a step.
 
+use crate::memory::Cursor;
 use crate::{Drafter, Request, Time, constraint::Constraint, output::OutputChain};
 use alloc::{collections::BTreeMap, vec::Vec};
 use lockstep_step::{BLOCK_LEN, BlockId, RowId, SamplingParams, TokenCount, TokenId};
@@ -19,10 +20,13 @@ pub(crate) struct Sequence {
     pub(crate) num_prompt_tokens: usize,
     /// Length of the prefix whose KV and state are valid; always less than `token_ids.len()`.
     pub(crate) num_computed_tokens: usize,
-    /// Block `i` holds positions `64 * i .. 64 * (i + 1)`.
+    /// Block `i` holds positions `64 * i .. 64 * (i + 1)`. Full blocks of computed tokens may have other
+    /// owners too; the others are the sequence's own.
     pub(crate) block_table: Vec<BlockId>,
-    /// The state after exactly `num_computed_tokens` tokens; none at 0, or if the model has no rows.
+    /// The state after exactly `num_computed_tokens` tokens; none at 0, or if the model has no rows. It may
+    /// have other owners: it is read and never written.
     pub(crate) row: Option<RowId>,
+    pub(crate) cursor: Cursor,
     pub(crate) sampling: SamplingParams,
     pub(crate) constraint: Option<Constraint>,
     pub(crate) drafter: Drafter,
@@ -44,6 +48,7 @@ impl Sequence {
             num_computed_tokens: 0,
             block_table: Vec::new(),
             row: None,
+            cursor: Cursor::new(request.cache_salt),
             sampling: request.sampling,
             constraint: request.matcher.map(Constraint::new),
             drafter: Drafter::Off,

@@ -3,9 +3,10 @@
 pub(crate) mod automaton;
 mod cases;
 mod laws;
+mod prefixes;
 
 use crate::*;
-use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
+use alloc::{boxed::Box, string::String, sync::Arc, vec, vec::Vec};
 use lockstep_fingerprint::{Fingerprint, FingerprintConfig};
 use lockstep_step::{
     BackendLimits, Bitmask, Matcher, MatcherError, SamplingParams, SeqId, TokenId,
@@ -96,6 +97,7 @@ fn request(prompt_len: u32, max_tokens: u32) -> Request {
         matcher: None,
         reasoning: None,
         token_events: true,
+        cache_salt: String::new(),
     }
 }
 
@@ -156,12 +158,19 @@ impl Matcher for Thirds {
     }
 }
 
-/// What a reader sees of a sequence: all but the traces of scheduling.
+/// What a reader sees of a sequence: all but the traces of scheduling and of the cache.
 fn visible(events: &[Event], seq: SeqId) -> Vec<(u32, EventKind)> {
     let own = events.iter().filter(|event| event.seq == seq);
     let told =
         own.filter(|event| !matches!(event.kind, EventKind::Scheduled | EventKind::Preempted));
-    told.map(|event| (event.at, event.kind.clone())).collect()
+    told.map(|event| {
+        let mut kind = event.kind.clone();
+        if let EventKind::Finished(finished) = &mut kind {
+            finished.usage.cached_tokens = 0;
+        }
+        (event.at, kind)
+    })
+    .collect()
 }
 
 fn finish(events: &[Event], seq: SeqId) -> Finish {

@@ -34,6 +34,8 @@ pub(crate) struct Job {
     pub(crate) reasoning: Option<ReasoningBudget>,
     pub(crate) wants_tokens: bool,
     pub(crate) stream: bool,
+    /// Only requests of the same salt share what they computed.
+    pub(crate) cache_salt: String,
     /// What the client should know about how its request was understood.
     pub(crate) warnings: Vec<Value>,
 }
@@ -74,6 +76,7 @@ impl Job {
             matcher: matcher.map(|matcher| Box::new(matcher.restarted()) as Box<dyn Matcher>),
             reasoning: self.reasoning.clone(),
             token_events: self.wants_tokens,
+            cache_salt: self.cache_salt.clone(),
         }
     }
 
@@ -185,6 +188,7 @@ pub(crate) struct AnswerOptions {
     /// Most likely tokens to report, if log-probabilities are wanted at all.
     pub(crate) logprobs: Option<u32>,
     pub(crate) stream: bool,
+    pub(crate) cache_salt: String,
     pub(crate) sampling: AskedSampling,
 }
 
@@ -254,6 +258,7 @@ pub(crate) fn chat_job(
         reasoning: budget,
         wants_tokens: options.logprobs.is_some(),
         stream: options.stream,
+        cache_salt: options.cache_salt,
         warnings: used.warnings,
     })
 }
@@ -361,6 +366,19 @@ pub(crate) fn token_count(
 ) -> Result<Option<u32>, ApiError> {
     let count = fields.integer(name, 1, i64::from(u32::MAX))?;
     Ok(count.and_then(|count| u32::try_from(count).ok()))
+}
+
+/// The salt of a request's prefixes; empty where none is given.
+pub(crate) fn cache_salt(shared: &Shared, fields: &mut Fields<'_>) -> Result<String, ApiError> {
+    let Some(salt) = fields.string("cache_salt")? else {
+        return Ok(String::new());
+    };
+    let bytes_max = shared.config.limits.cache_salt_bytes_max;
+    if salt.is_empty() || salt.len() > bytes_max {
+        let expected = format!("a string of 1 to {bytes_max} bytes");
+        return Err(fields.wrong("cache_salt", &json!(salt), &expected));
+    }
+    Ok(salt.to_string())
 }
 
 /// `n`, within the server's limit.

@@ -197,6 +197,23 @@ impl Metrics {
         self.set("vllm:gpu_cache_usage_perc", "", usage);
         let totals = &stats.totals;
         for (family, total) in [
+            (
+                "vllm:prefix_cache_queries_total",
+                totals.num_looked_up_tokens,
+            ),
+            ("vllm:prefix_cache_hits_total", totals.num_cached_tokens),
+            (
+                "lockstep_prefix_cache_evicted_blocks_total",
+                totals.num_evicted_blocks,
+            ),
+            (
+                "lockstep_prefix_cache_evicted_rows_total",
+                totals.num_evicted_rows,
+            ),
+            (
+                "lockstep_prefix_cache_blocks",
+                stats.num_blocks_cached as u64,
+            ),
             ("lockstep_mask_rows_total", totals.num_mask_rows),
             (
                 "lockstep_mask_rows_left_out_total",
@@ -225,7 +242,6 @@ impl Metrics {
                 let prompt = u64::from(times.prompt_tokens);
                 self.observe("vllm:request_queue_time_seconds", seconds(times.arrived));
                 self.count("vllm:prompt_tokens_total", "", prompt);
-                self.count("vllm:prefix_cache_queries_total", "", prompt);
             }
             EventKind::Token { .. } => {
                 self.count("vllm:generation_tokens_total", "", 1);
@@ -257,8 +273,6 @@ impl Metrics {
     fn end(&self, now: Time, finished: &Finished, times: &SeqTimes) {
         let seconds = |since: Time| now.since(since) as f64 / 1e6;
         let usage = &finished.usage;
-        let cached = u64::from(usage.cached_tokens);
-        self.count("vllm:prefix_cache_hits_total", "", cached);
         self.observe("vllm:e2e_request_latency_seconds", seconds(times.arrived));
         if let Some(scheduled) = times.scheduled {
             self.observe("vllm:request_inference_time_seconds", seconds(scheduled));

@@ -61,6 +61,8 @@ pub struct Limits {
     pub stop_strings_max: usize,
     /// Bytes of one stop string.
     pub stop_string_bytes_max: usize,
+    /// Bytes of a cache salt, at most.
+    pub cache_salt_bytes_max: usize,
     /// Tools of one request.
     pub tools_max: usize,
     /// Biased tokens of one request.
@@ -79,6 +81,7 @@ impl Default for Limits {
             prompts_max: 64,
             stop_strings_max: 16,
             stop_string_bytes_max: 512,
+            cache_salt_bytes_max: 512,
             tools_max: 256,
             bias_max: 1024,
             stream_buffer_bytes_max: 1 << 20,

@@ -6,7 +6,7 @@ use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::output::Ending;
 use crate::sequence::num_blocks_for;
 use crate::verify::verify;
-use crate::{EngineFault, RequestError};
+use crate::{EngineFault, Finish, RequestError};
 use alloc::{format, string::String, vec::Vec};
 use lockstep_step::{Draw, RowId, SeqError, SeqId, StepId, StepOutput, TokenId};
 
@@ -77,8 +77,13 @@ impl Engine {
             self.totals.num_drafts_accepted += u64::from(is_draft);
             self.totals.num_forced_drafts_accepted += u64::from(is_draft && part.is_forced);
             if let Some(ending) = self.push_token(part.seq, draw) {
-                // What was drawn after the end is void, drafts included.
-                return self.end(part.seq, ending).map(|()| None);
+                // What was drawn after the end is void, drafts included; what was computed before it may
+                // serve others, unless something is wrong with it.
+                let kept = match &ending.finish {
+                    Finish::Error(_) => None,
+                    _ => self.advance(part, idx)?,
+                };
+                return self.end(part.seq, ending).map(|()| kept);
             }
         }
         self.advance(part, num_accepted)
@@ -105,25 +110,25 @@ impl Engine {
         ending
     }
 
-    /// Moves length, row and blocks forward by the committed tokens and the accepted drafts; whatever
-    /// was computed beyond them is given up.
+    /// Moves length, row and blocks forward by the committed tokens and the accepted drafts, and lets others
+    /// find what is full; whatever was computed beyond is given up.
     fn advance(
         &mut self,
         part: &RunningSeq,
         num_accepted: usize,
     ) -> Result<Option<RowId>, EngineFault> {
-        let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) else {
+        let (seqs, memory) = (&mut self.scheduler.seqs, &mut self.scheduler.memory);
+        let Some(seq) = seqs.get_mut(&part.seq) else {
             return Ok(None);
         };
+        let states = part.states(seq.num_computed_tokens, num_accepted);
         seq.num_computed_tokens += part.num_committed + num_accepted;
         let kept = part.writes.get(num_accepted).copied();
         if let Some(row) = core::mem::replace(&mut seq.row, kept) {
-            self.scheduler.rows.release(row)?;
+            memory.rows.release(row)?;
         }
         let num_blocks = num_blocks_for(seq.token_ids.len());
-        self.scheduler
-            .blocks
-            .truncate(&mut seq.block_table, num_blocks)?;
+        memory.blocks.truncate(&mut seq.block_table, num_blocks)?;
         if seq.num_computed_tokens >= seq.token_ids.len() {
             return Err(EngineFault::Sequence {
                 seq: part.seq,
@@ -134,26 +139,29 @@ impl Engine {
                 ),
             });
         }
+        memory.publish(seq, &states)?;
         Ok(kept)
     }
 
     /// Ends what a part of a step held. Rows that nobody keeps are given up.
     fn end_leases(&mut self, part: &RunningSeq, kept: Option<RowId>) -> Result<(), EngineFault> {
-        self.scheduler.blocks.end_lease(&part.blocks)?;
-        for &row in part.read.iter().chain(&part.writes) {
-            self.scheduler.rows.end_lease(row)?;
+        let memory = &mut self.scheduler.memory;
+        memory.blocks.end_lease(&part.blocks)?;
+        for row in part.read.into_iter().chain(part.written()) {
+            memory.rows.end_lease(row)?;
         }
-        for &row in part.writes.iter().filter(|&&row| Some(row) != kept) {
-            self.scheduler.rows.release(row)?;
+        for row in part.written().filter(|&row| Some(row) != kept) {
+            memory.rows.release(row)?;
         }
         Ok(())
     }
 
-    /// Free and held ones are all there are, and an idle engine holds nothing.
+    /// Free, cached and held ones are all there are, and where nothing runs only the cache holds anything.
     fn check_conservation(&self) -> Result<(), EngineFault> {
-        let idle = !self.has_work();
-        self.scheduler.blocks.pool().check(idle)?;
-        self.scheduler.rows.pool().check(idle)
+        let nothing_runs = !self.has_work();
+        let memory = &self.scheduler.memory;
+        memory.blocks.pool().check(nothing_runs)?;
+        memory.rows.pool().check(nothing_runs)
     }
 }
 

@@ -44,8 +44,11 @@ impl Engine {
             None => check_plan(&plan, &self.limits),
         };
         if let Err(error) = checked {
-            for row in choice.parts.iter().flat_map(|part| &part.writes) {
-                self.scheduler.rows.release(*row)?;
+            for part in &choice.parts {
+                let kept = part.kept.iter().map(|(_, row)| row);
+                for &row in kept.chain(&part.writes) {
+                    self.scheduler.memory.rows.release(row)?;
+                }
             }
             self.end_with(error.seq, RequestError::PlanRefused(error))?;
             return Ok(Attempt::Refused);
@@ -65,7 +68,8 @@ impl Engine {
             let tokens = committed.iter().chain(&part.drafts);
             let query: Vec<QueryToken> = tokens.map(|&token| QueryToken::Known(token)).collect();
             let first_write = part.num_committed as u32 - 1;
-            let writes = (first_write..).zip(&part.writes);
+            let kept = part.kept.iter().map(|&(idx, row)| (idx as u32, row));
+            let writes = kept.chain((first_write..).zip(part.writes.iter().copied()));
             let is_scored = start + part.num_committed == seq.token_ids.len();
             let is_constrained = seq.is_constrained();
             let mut scored = Vec::new();
@@ -86,7 +90,7 @@ impl Engine {
                 rows: RowPlan {
                     read: seq.row,
                     writes: writes
-                        .map(|(query_idx, &row)| RowWrite { query_idx, row })
+                        .map(|(query_idx, row)| RowWrite { query_idx, row })
                         .collect(),
                 },
                 counts: if is_scored { seq.counts() } else { Vec::new() },
@@ -110,9 +114,11 @@ impl Engine {
             let num_drafts = part.drafts.len() as u64;
             self.totals.num_drafts += num_drafts;
             self.totals.num_forced_drafts += if part.is_forced { num_drafts } else { 0 };
-            self.scheduler.blocks.lease(&planned.block_table)?;
-            for &row in planned.rows.read.iter().chain(&part.writes) {
-                self.scheduler.rows.lease(row)?;
+            let memory = &mut self.scheduler.memory;
+            memory.blocks.lease(&planned.block_table)?;
+            let written = planned.rows.writes.iter().map(|write| write.row);
+            for row in planned.rows.read.into_iter().chain(written) {
+                memory.rows.lease(row)?;
             }
             seqs.push(RunningSeq {
                 seq: part.seq,
@@ -122,6 +128,7 @@ impl Engine {
                 num_scored: planned.scored.len(),
                 blocks: planned.block_table.clone(),
                 read: planned.rows.read,
+                kept: part.kept,
                 writes: part.writes,
                 masks: if planned.scored.iter().any(|scored| scored.mask.is_some()) {
                     MaskState::Pending

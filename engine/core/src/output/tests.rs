@@ -38,6 +38,7 @@ fn case(pieces: &[&'static str]) -> Case {
             matcher: None,
             reasoning: None,
             token_events: false,
+            cache_salt: "".into(),
         },
     }
 }

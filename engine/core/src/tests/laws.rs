@@ -2,17 +2,18 @@
 //! limits, drafts and interleavings, compared with `==` to a fresh, single, plain run.
 
 use super::automaton::{Automaton, Hint};
+use super::prefixes::Oracle;
 use super::*;
 use core::cell::Cell;
 use lockstep_step::{Backend, RowId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use std::string::String;
 
 /// A request as plain data, so that it can be made twice.
 #[derive(Clone, Debug)]
-struct Spec {
-    prompt: Vec<u32>,
+pub(super) struct Spec {
+    pub(super) prompt: Vec<u32>,
+    pub(super) salt: &'static str,
     max_tokens: u32,
     seed: u64,
     is_greedy: bool,
@@ -73,6 +74,7 @@ impl Spec {
             close: vec![THINK_CLOSE],
         });
         request.stop_strings = self.stops.clone();
+        request.cache_salt = self.salt.into();
         request
     }
 }
@@ -88,8 +90,10 @@ enum Action {
 }
 
 #[derive(Clone, Debug)]
-struct Case {
+pub(super) struct Case {
     specs: Vec<Spec>,
+    /// How often each spec is submitted.
+    num_rounds: usize,
     actions: Vec<Action>,
     config: EngineConfig,
     limits: BackendLimits,
@@ -129,9 +133,12 @@ fn automaton() -> impl Strategy<Value = Automaton> {
         })
 }
 
-fn spec() -> impl Strategy<Value = Spec> {
+fn prompt() -> impl Strategy<Value = Vec<u32>> {
     let length = prop_oneof![2 => 1usize..20, 3 => 20usize..70, 2 => 70usize..126];
-    let prompt = length.prop_flat_map(|len| prop::collection::vec(1..POISON.0, len));
+    length.prop_flat_map(|len| prop::collection::vec(1..POISON.0, len))
+}
+
+pub(super) fn spec(prompt: impl Strategy<Value = Vec<u32>>) -> impl Strategy<Value = Spec> {
     (
         (prompt, 1u32..200, any::<u64>()),
         (any::<bool>(), any::<bool>(), prop::bool::weighted(0.3)),
@@ -153,6 +160,7 @@ fn spec() -> impl Strategy<Value = Spec> {
     )
         .prop_map(|(what, how, more, stops, top_logprobs, proposer)| Spec {
             prompt: what.0,
+            salt: "",
             max_tokens: what.1,
             seed: what.2,
             is_greedy: how.0,
@@ -167,7 +175,13 @@ fn spec() -> impl Strategy<Value = Spec> {
         })
 }
 
-fn case() -> impl Strategy<Value = Case> {
+/// Random interleavings of these, with so many blocks and rows.
+pub(super) fn case(
+    specs: impl Strategy<Value = Vec<Spec>>,
+    num_rounds: std::ops::Range<usize>,
+    pools: impl Strategy<Value = (u32, u32)>,
+    seq_len_max: u32,
+) -> impl Strategy<Value = Case> {
     let action = prop_oneof![
         6 => Just(Action::Step),
         6 => Just(Action::Submit),
@@ -179,28 +193,30 @@ fn case() -> impl Strategy<Value = Case> {
         prop_oneof![1u32..8, 8u32..100, 100u32..400],
         prop_oneof![1u32..8, 8u32..100],
         0u32..10,
+        prop::bool::weighted(0.8),
     );
-    let pools = (2u32..5, prop_oneof![Just(0u32), 2u32..9]);
     (
-        prop::collection::vec(spec(), 1..8),
+        (specs, num_rounds),
         prop::collection::vec(action, 0..80),
         sizes,
         pools,
     )
-        .prop_map(|(specs, actions, sizes, pools)| Case {
+        .prop_map(move |((specs, num_rounds), actions, sizes, pools)| Case {
             specs,
+            num_rounds,
             actions,
             config: EngineConfig {
                 max_num_seqs: sizes.0,
                 max_num_batched_tokens: sizes.1,
                 chunk_tokens_max: sizes.2,
                 forced_drafts: sizes.3,
+                prefix_cache: sizes.4,
                 ..config()
             },
             limits: BackendLimits {
                 num_blocks: pools.0,
                 num_rows: pools.1,
-                seq_len_max: (pools.0 * 64).min(230),
+                seq_len_max: (pools.0 * 64).min(seq_len_max),
                 ..limits()
             },
         })
@@ -209,12 +225,13 @@ fn case() -> impl Strategy<Value = Case> {
 /// A fresh engine and model with plenty of everything, no drafts, and this request alone.
 fn alone(spec: &Spec, limits: BackendLimits) -> Vec<Event> {
     let limits = BackendLimits {
-        num_blocks: 8,
+        num_blocks: 16,
         num_rows: limits.num_rows.min(1) * 8,
         ..limits
     };
     let config = EngineConfig {
         forced_drafts: 0,
+        prefix_cache: false,
         ..config()
     };
     let mut engine = engine(config, limits);
@@ -242,30 +259,42 @@ fn recording(truth: &[TokenId], depth_max: u32, wrong_every: usize) -> Drafter {
 
 /// What happened over all cases: a law that was never put to the test holds trivially.
 #[derive(Debug, Default)]
-struct Coverage {
-    preemptions: Cell<u64>,
-    accepted: Cell<u64>,
+pub(super) struct Coverage {
+    pub(super) preemptions: Cell<u64>,
+    pub(super) accepted: Cell<u64>,
     rejected: Cell<u64>,
     forced: Cell<u64>,
     forced_accepted: Cell<u64>,
     rows_left_out: Cell<u64>,
     rolled_back: Cell<u64>,
-    aborted_in_step: Cell<u64>,
-    compared: Cell<u64>,
+    pub(super) aborted_in_step: Cell<u64>,
+    pub(super) compared: Cell<u64>,
     errors: Cell<u64>,
+    pub(super) cached: Cell<u64>,
+    pub(super) recovered: Cell<u64>,
+    pub(super) evicted_blocks: Cell<u64>,
+    pub(super) evicted_rows: Cell<u64>,
+    /// Admissions with a hit whose length was counted exactly.
+    pub(super) exact_hits: Cell<u64>,
 }
 
-fn add(cell: &Cell<u64>, amount: u64) {
+pub(super) fn add(cell: &Cell<u64>, amount: u64) {
     cell.set(cell.get() + amount);
 }
 
 /// Runs a step; aborts a sequence while it runs. Masks are filled in one go or as jobs that end in the
 /// wrong order, and the abort comes before, between or after.
-fn step(engine: &mut Engine, backend: &mut impl Backend, abort: Option<SeqId>) -> bool {
+fn step(
+    engine: &mut Engine,
+    backend: &mut impl Backend,
+    abort: Option<SeqId>,
+    oracle: &mut Oracle,
+) -> bool {
     let Some(plan) = engine.plan(Time(0)) else {
         assert_eq!(engine.fault(), None);
         return false;
     };
+    oracle.planned(engine, &plan);
     engine.check_invariants().expect("while a step runs");
     let forward = backend.forward(&plan).expect("the plan is right");
     let abort_at = |engine: &mut Engine, moment: u64| {
@@ -288,12 +317,14 @@ fn step(engine: &mut Engine, backend: &mut impl Backend, abort: Option<SeqId>) -
     let output = backend
         .sample(forward, &masks)
         .expect("the masks are right");
+    oracle.before_commit(engine);
     engine.commit(Time(0), output).expect("no invariant breaks");
     engine.check_invariants().expect("after a commit");
+    oracle.committed(engine, &plan);
     true
 }
 
-fn run_case(case: &Case, coverage: &Coverage) {
+pub(super) fn run_case(case: &Case, coverage: &Coverage) {
     let truths: Vec<Vec<Event>> = case
         .specs
         .iter()
@@ -301,13 +332,16 @@ fn run_case(case: &Case, coverage: &Coverage) {
         .collect();
     let mut engine = engine(case.config, case.limits);
     let mut backend = model(case.limits);
-    let mut specs = case.specs.iter().zip(&truths);
+    let num_requests = truths.len() * case.num_rounds;
+    let mut specs = case.specs.iter().zip(&truths).cycle().take(num_requests);
     let mut aborted = vec![];
-    let mut submit = |engine: &mut Engine| {
+    let mut oracle = Oracle::new(case.limits.num_rows > 0);
+    let mut submit = |engine: &mut Engine, oracle: &mut Oracle| {
         let Some((spec, truth)) = specs.next() else {
             return false;
         };
         let seq = engine.submit(Time(0), spec.request()).expect("it fits");
+        oracle.submitted(seq, spec.salt, &spec.prompt);
         if let Proposer::Recording(depth_max, wrong_every) = spec.proposer {
             let recording = recording(&tokens(truth, SeqId(0)), depth_max, wrong_every);
             engine.set_drafter(seq, recording);
@@ -316,8 +350,8 @@ fn run_case(case: &Case, coverage: &Coverage) {
     };
     for action in &case.actions {
         match *action {
-            Action::Submit => drop(submit(&mut engine)),
-            Action::Step => drop(step(&mut engine, &mut backend, None)),
+            Action::Submit => drop(submit(&mut engine, &mut oracle)),
+            Action::Step => drop(step(&mut engine, &mut backend, None, &mut oracle)),
             Action::Abort(idx) => {
                 if engine.abort(SeqId(idx as u64)) {
                     aborted.push(SeqId(idx as u64));
@@ -327,22 +361,29 @@ fn run_case(case: &Case, coverage: &Coverage) {
             Action::AbortInStep(idx) => {
                 let seq = SeqId(idx as u64);
                 let lives = engine.is_live(seq);
-                if step(&mut engine, &mut backend, Some(seq)) && lives {
+                if step(&mut engine, &mut backend, Some(seq), &mut oracle) && lives {
                     aborted.push(seq);
                     add(&coverage.aborted_in_step, 1);
                 }
             }
         }
     }
-    while submit(&mut engine) {}
+    while submit(&mut engine, &mut oracle) {}
     let mut num_steps = 0;
-    while step(&mut engine, &mut backend, None) {
+    while step(&mut engine, &mut backend, None, &mut oracle) {
         num_steps += 1;
         assert!(num_steps < 200_000, "no end in sight");
     }
     assert!(!engine.has_work());
-    let events = engine.poll_events();
+    let events = oracle.finish(&mut engine);
     let stats = engine.stats();
+    if case.config.prefix_cache {
+        add(&coverage.exact_hits, oracle.num_exact_hits);
+    }
+    add(&coverage.cached, stats.totals.num_cached_tokens);
+    add(&coverage.recovered, stats.totals.num_recovered_tokens);
+    add(&coverage.evicted_blocks, stats.totals.num_evicted_blocks);
+    add(&coverage.evicted_rows, stats.totals.num_evicted_rows);
     assert_eq!(stats.num_blocks_free, stats.num_blocks);
     assert_eq!(stats.num_rows_free, stats.num_rows);
     add(&coverage.preemptions, stats.totals.num_preemptions);
@@ -354,7 +395,7 @@ fn run_case(case: &Case, coverage: &Coverage) {
     add(&coverage.forced_accepted, totals.num_forced_drafts_accepted);
     add(&coverage.rows_left_out, totals.num_mask_rows_left_out);
     add(&coverage.rolled_back, totals.num_rolled_back);
-    for (idx, truth) in truths.iter().enumerate() {
+    for (idx, truth) in truths.iter().cycle().take(num_requests).enumerate() {
         let seq = SeqId(idx as u64);
         check_stream(&events, seq);
         let (got, mut expected) = (visible(&events, seq), visible(truth, SeqId(0)));
@@ -393,24 +434,10 @@ fn check_stream(events: &[Event], seq: SeqId) {
 #[test]
 fn every_request_gets_what_it_gets_alone() {
     let coverage = Coverage::default();
-    let config = Config {
-        cases: 600,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    TestRunner::new_with_rng(
-        config,
-        proptest::test_runner::TestRng::deterministic_rng(
-            proptest::test_runner::RngAlgorithm::ChaCha,
-        ),
-    )
-    .run(&case(), |case| {
-        run_case(&case, &coverage);
-        Ok(())
-    })
-    .expect("the law holds");
-    std::println!("{coverage:?}");
-    for (name, seen, least) in [
+    let specs = prop::collection::vec(spec(prompt()), 1..8);
+    let pools = (2u32..5, prop_oneof![Just(0u32), 2u32..9]);
+    check_law(600, &case(specs, 1..2, pools, 230), &coverage);
+    coverage.check(&[
         ("preemptions", &coverage.preemptions, 100),
         ("accepted drafts", &coverage.accepted, 1000),
         ("rejected drafts", &coverage.rejected, 1000),
@@ -421,13 +448,39 @@ fn every_request_gets_what_it_gets_alone() {
         ("accepted forced drafts", &coverage.forced_accepted, 1000),
         ("mask rows left out", &coverage.rows_left_out, 1000),
         ("tokens rolled back", &coverage.rolled_back, 1000),
-    ] {
-        let seen = seen.get();
-        std::println!("{name}: {seen}");
-        assert!(
-            seen >= least,
-            "only {seen} {name} were seen: the law was hardly tested"
-        );
+        ("recovered tokens", &coverage.recovered, 1000),
+    ]);
+}
+
+/// Runs so many random cases, the same ones each time.
+pub(super) fn check_law(num: u32, cases: &impl Strategy<Value = Case>, coverage: &Coverage) {
+    let config = Config {
+        cases: num,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let rng = proptest::test_runner::TestRng::deterministic_rng(
+        proptest::test_runner::RngAlgorithm::ChaCha,
+    );
+    TestRunner::new_with_rng(config, rng)
+        .run(cases, |case| {
+            run_case(&case, coverage);
+            Ok(())
+        })
+        .expect("the law holds");
+}
+
+impl Coverage {
+    /// What must have been seen at least so often.
+    pub(super) fn check(&self, wanted: &[(&str, &Cell<u64>, u64)]) {
+        std::println!("{self:?}");
+        for &(name, seen, least) in wanted {
+            let seen = seen.get();
+            assert!(
+                seen >= least,
+                "only {seen} {name} were seen: the law was hardly tested"
+            );
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use crate::constraint::{AskedAnswer, AskedCalls, DeclaredTool, unknown_tool};
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
-    AnswerOptions, Conversation, chat_job, check_model, count_unknown, stop_strings, token_count,
+    AnswerOptions, Conversation, cache_salt, chat_job, check_model, count_unknown, stop_strings,
+    token_count,
 };
 use crate::openai::chat_request::set_effort;
 use crate::sampling::AskedSampling;
@@ -48,6 +49,7 @@ pub(crate) async fn answer(
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         logprobs: None,
         stream: fields.bool("stream")?.unwrap_or(false),
+        cache_salt: cache_salt(shared, &mut fields)?,
         sampling: AskedSampling::read(&mut fields, shared.contract.vocab_size, limits.bias_max)?,
     };
     count_unknown(shared, &fields);

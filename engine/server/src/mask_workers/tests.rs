@@ -108,6 +108,7 @@ fn request(seed: u64, matcher: Option<Refrain>) -> Request {
         matcher: matcher.map(|matcher| Box::new(matcher) as Box<dyn Matcher>),
         reasoning: None,
         token_events: true,
+        cache_salt: String::new(),
     }
 }
 

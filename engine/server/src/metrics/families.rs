@@ -50,7 +50,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     (
         "vllm:kv_cache_usage_perc",
         Kind::Gauge,
-        "Share of KV blocks in use, 0 to 1.",
+        "Share of KV blocks in use, 0 to 1; what only the prefix cache holds is free.",
     ),
     (
         "vllm:gpu_cache_usage_perc",
@@ -90,12 +90,12 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     (
         "vllm:prefix_cache_queries_total",
         Kind::Counter,
-        "Prompt tokens looked up in the prefix cache.",
+        "Tokens looked up in the prefix cache, once per sequence.",
     ),
     (
         "vllm:prefix_cache_hits_total",
         Kind::Counter,
-        "Prompt tokens found in the prefix cache.",
+        "Of these, tokens found.",
     ),
     (
         "vllm:admission_rejections_total",
@@ -181,6 +181,21 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         "vllm:request_params_n",
         Kind::Histogram(CHOICES),
         "Choices of a request.",
+    ),
+    (
+        "lockstep_prefix_cache_blocks",
+        Kind::Gauge,
+        "Blocks that only the prefix cache holds.",
+    ),
+    (
+        "lockstep_prefix_cache_evicted_blocks_total",
+        Kind::Counter,
+        "Cached blocks given up for others.",
+    ),
+    (
+        "lockstep_prefix_cache_evicted_rows_total",
+        Kind::Counter,
+        "Cached rows of recurrent state given up for others.",
     ),
     (
         "lockstep_http_responses_total",

@@ -5,8 +5,8 @@ use crate::answer::ChoiceReader;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::job::{
-    AnswerOptions, Conversation, Job, chat_job, check_model, choices, count_unknown, stop_strings,
-    token_count,
+    AnswerOptions, Conversation, Job, cache_salt, chat_job, check_model, choices, count_unknown,
+    stop_strings, token_count,
 };
 use crate::openai::chat_messages::{calls, messages, tools};
 use crate::openai::chat_response::{ChatHead, collect};
@@ -106,6 +106,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<ChatRequest, ApiErro
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         logprobs: top_logprobs,
         stream,
+        cache_salt: cache_salt(shared, &mut fields)?,
         sampling: AskedSampling::read(&mut fields, shared.contract.vocab_size, limits.bias_max)?,
     };
     count_unknown(shared, &fields);

@@ -6,7 +6,7 @@ use crate::constraint::{Asked, AskedAnswer, AskedCalls, AskedConstraint, constra
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
-    Job, check_model, choices, count_clamped, count_unknown, plain_text, prompt_error,
+    Job, cache_salt, check_model, choices, count_clamped, count_unknown, plain_text, prompt_error,
     stop_strings, token_count,
 };
 use crate::model::decode;
@@ -103,6 +103,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError
     let max_tokens = token_count(&mut fields, "max_tokens")?.unwrap_or(MAX_TOKENS_DEFAULT);
     let stop_strings = stop_strings(shared, &mut fields, "stop")?;
     let ignore_eos = fields.bool("ignore_eos")?.unwrap_or(false);
+    let cache_salt = cache_salt(shared, &mut fields)?;
     count_unknown(shared, &fields);
     let policy = shared.config.sampling_policy;
     let used = asked.resolve(&shared.contract, &shared.ranges(), policy)?;
@@ -122,6 +123,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError
         reasoning: None,
         wants_tokens: logprobs.is_some(),
         stream,
+        cache_salt,
         warnings: used.warnings,
     };
     Ok(Completion {

@@ -334,6 +334,21 @@ pub fn as_folded(response: &Value) -> Value {
     })
 }
 
+/// An answer with its usage as if nothing had been found in the prefix cache: the one number that what ran
+/// before may change.
+pub fn uncached(mut answer: Value) -> Value {
+    let usage = &mut answer["usage"];
+    if let Some(details) = usage.get_mut("prompt_tokens_details") {
+        details["cached_tokens"] = json!(0);
+    }
+    let found = usage.get("cache_read_input_tokens").and_then(Value::as_u64);
+    if let (Some(found), Some(input)) = (found, usage["input_tokens"].as_u64()) {
+        usage["input_tokens"] = json!(input + found);
+        usage["cache_read_input_tokens"] = json!(0);
+    }
+    answer
+}
+
 /// Replaces ids of calls, which are drawn per response.
 pub fn without_ids(mut value: Value) -> Value {
     match &mut value {

@@ -10,3 +10,4 @@ mod harness;
 mod load;
 mod messages;
 mod other_routes;
+mod prefixes;
