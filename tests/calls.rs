@@ -169,6 +169,7 @@ impl Bench {
             },
             matcher,
             reasoning: None,
+            speculation: None,
             token_events: false,
             cache_salt: String::new(),
         }

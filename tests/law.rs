@@ -182,6 +182,7 @@ impl Wish {
             },
             matcher: None,
             reasoning: None,
+            speculation: None,
             token_events: true,
             cache_salt: self.salt.into(),
         }

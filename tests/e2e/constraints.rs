@@ -166,12 +166,13 @@ fn company_and_proposals_change_no_byte() {
     ];
     let numbered = bodies.into_iter().enumerate();
     let bodies: Vec<Value> = numbered.map(|(seed, fields)| hot(seed, fields)).collect();
-    let settings: [&[&str]; 3] = [
+    let settings: [&[&str]; 4] = [
         &["--threads", "1"],
-        &["--threads", "2", "--forced-drafts", "0", "--checked"],
+        &["--threads", "2", "--speculate", "off", "--checked"],
+        &["--speculate", "suffix:15,ngram:3", "--checked"],
         &[
-            "--forced-drafts",
-            "3",
+            "--speculate",
+            "forced:3,suffix,ngram",
             "--max-num-batched-tokens",
             "9",
             "--kv-blocks",
@@ -193,10 +194,10 @@ fn company_and_proposals_change_no_byte() {
                 .collect()
         });
         assert_eq!(alone, together, "{flags:?}: alone and together");
-        let proposed = server.metric("lockstep_forced_drafts_total");
+        let proposed = server.metric("lockstep_drafts_total");
         assert_eq!(
             proposed > 0.0,
-            !flags.contains(&"0"),
+            !flags.contains(&"off"),
             "{flags:?}: {proposed}"
         );
         let wanted = wanted.get_or_insert_with(|| alone.clone());

@@ -16,6 +16,7 @@ use crate::{
     terminal::{Bars, Paint},
 };
 use contention::{Contention, Meter};
+use lockstep_core::Speculation;
 use lockstep_package::{Package, Progress};
 use lockstep_step::{SamplingParams, TokenId};
 use serde_json::{Value, json};
@@ -158,7 +159,7 @@ fn measure(
         max_model_len: Some(seq_len + 1),
         kv_blocks: Some(batch_max * (seq_len.div_ceil(64) + 1)),
         kv_cache_gib: 0.0,
-        forced_drafts: 0,
+        speculate: Speculation::OFF,
         // What was computed once would not be measured again.
         no_prefix_cache: true,
         checked: false,

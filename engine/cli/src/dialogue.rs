@@ -197,6 +197,7 @@ fn request(
         tags,
         matcher: None,
         reasoning: None,
+        speculation: None,
         token_events: true,
         cache_salt: String::new(),
         prompt,

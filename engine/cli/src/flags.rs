@@ -3,6 +3,7 @@
 
 use crate::exit::Failure;
 use clap::{Args, ValueEnum};
+use lockstep_core::{EngineConfig, Speculation};
 use lockstep_package::TagFormat;
 use lockstep_step::{SamplingParams, TokenId};
 use std::{path::PathBuf, thread};
@@ -99,10 +100,10 @@ pub struct EngineArgs {
     /// Memory of the KV cache, in GiB.
     #[arg(long, value_name = "GIB", default_value_t = 1.0)]
     pub kv_cache_gib: f64,
-    /// Tokens that a grammar may propose per step where it leaves no choice; 0 is none. Changes speed only.
-    #[arg(long, value_name = "N", default_value_t = 8,
-          value_parser = clap::value_parser!(u32).range(0..=64))]
-    pub forced_drafts: u32,
+    /// Who proposes tokens to be checked together: off, or some of forced, suffix, ngram, each with a depth
+    /// where wanted, as in ngram,forced:7. Changes speed only.
+    #[arg(long, value_name = "LIST", default_value_t = EngineConfig::default().speculation)]
+    pub speculate: Speculation,
     /// Compute every prompt anew, even where another began with the same tokens. Changes speed only.
     #[arg(long)]
     pub no_prefix_cache: bool,

@@ -80,7 +80,7 @@ pub fn engine_config(args: &EngineArgs) -> EngineConfig {
         max_num_seqs: args.max_num_seqs,
         max_num_batched_tokens: args.max_num_batched_tokens,
         chunk_tokens_max: args.max_num_batched_tokens,
-        forced_drafts: args.forced_drafts,
+        speculation: args.speculate,
         prefix_cache: !args.no_prefix_cache,
         checked: args.checked,
         ..EngineConfig::default()

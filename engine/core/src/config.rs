@@ -1,5 +1,6 @@
 //! What an engine is told when it is made, and what it tells about itself.
 
+use crate::{DraftTotals, Speculation};
 use core::fmt;
 use lockstep_step::BackendLimits;
 
@@ -16,9 +17,8 @@ pub struct EngineConfig {
     pub max_waiting_tokens: u64,
     /// Query tokens of one sequence in a step, drafts aside, at least 1.
     pub chunk_tokens_max: u32,
-    /// Drafts per step that a constrained sequence takes from its matcher, where the constraint leaves no
-    /// choice; 0 is none. It changes speed and never output.
-    pub forced_drafts: u32,
+    /// What drafts for sequences that don't say so themselves. It changes speed and never output.
+    pub speculation: Speculation,
     /// Whether what a sequence computed is kept for others with the same beginning, as long as nobody needs
     /// the room. It changes speed and never output.
     pub prefix_cache: bool,
@@ -34,7 +34,10 @@ impl Default for EngineConfig {
             max_waiting_requests: 256,
             max_waiting_tokens: 1 << 20,
             chunk_tokens_max: 512,
-            forced_drafts: 8,
+            speculation: Speculation {
+                forced: 8,
+                ..Speculation::OFF
+            },
             prefix_cache: true,
             checked: false,
         }
@@ -139,10 +142,8 @@ pub struct Totals {
     pub num_drafts: u64,
     /// Drafts accepted.
     pub num_drafts_accepted: u64,
-    /// Of the drafts planned, those that a matcher expected.
-    pub num_forced_drafts: u64,
-    /// Of these, those accepted.
-    pub num_forced_drafts_accepted: u64,
+    /// The same by where drafts come from.
+    pub drafts: DraftTotals,
     /// Mask rows filled.
     pub num_mask_rows: u64,
     /// Mask rows of a plan that were left empty, since a draft before them can't be drawn.

@@ -84,12 +84,9 @@ impl Engine {
         let id = SeqId(self.totals.num_submitted);
         self.totals.num_submitted += 1;
         self.totals.num_prompt_tokens += num_tokens;
-        let mut seq = Sequence::new(request, len_max as usize, self.now);
-        if seq.constraint.is_some() && self.config.forced_drafts > 0 {
-            seq.drafter = Drafter::Forced {
-                depth_max: self.config.forced_drafts,
-            };
-        }
+        let wanted = request.speculation.unwrap_or(self.config.speculation);
+        let drafter = Drafter::Live(wanted);
+        let seq = Sequence::new(request, drafter, len_max as usize, self.now);
         self.scheduler.push(id, seq);
         Ok(id)
     }
@@ -240,7 +237,7 @@ impl Engine {
     /// Lets a drafter propose for a sequence. False if there is no such sequence, or no longer.
     pub fn set_drafter(&mut self, seq: SeqId, drafter: Drafter) -> bool {
         let found = self.scheduler.seqs.get_mut(&seq);
-        found.map(|seq| seq.drafter = drafter).is_some()
+        found.map(|seq| seq.drafts.set(drafter)).is_some()
     }
 
     /// Counts everything anew: each block and row has exactly the owners and leases that sequences and
@@ -311,6 +308,9 @@ impl Engine {
         let Some(seq) = self.scheduler.remove(id)? else {
             return Ok(());
         };
+        self.scheduler
+            .recent
+            .push(&seq.token_ids[seq.num_prompt_tokens..]);
         self.totals.num_finished += 1;
         let usage = Usage {
             prompt_tokens: seq.num_prompt_tokens as u32,

@@ -1,9 +1,9 @@
 //! What a step that runs still holds: its drafts, the blocks and rows it names, and how far it computes.
 //! One entry is one synchronous step. Overlapped scheduling is the same with two, never a second loop.
 
-use crate::{RequestError, memory::State};
+use crate::{RequestError, draft::Draft, memory::State};
 use alloc::{collections::VecDeque, vec::Vec};
-use lockstep_step::{BlockId, RowId, SeqId, StepId, TokenId};
+use lockstep_step::{BlockId, RowId, SeqId, StepId};
 
 /// Steps that may run at once.
 const STEPS_MAX: usize = 1;
@@ -15,9 +15,7 @@ pub(crate) struct RunningSeq {
     /// Query tokens that are committed; at least one.
     pub(crate) num_committed: usize,
     /// Query tokens after them that are not.
-    pub(crate) drafts: Vec<TokenId>,
-    /// Whether a matcher expected the drafts.
-    pub(crate) is_forced: bool,
+    pub(crate) drafts: Vec<Draft>,
     pub(crate) num_scored: usize,
     /// Blocks that the plan names; leased.
     pub(crate) blocks: Vec<BlockId>,

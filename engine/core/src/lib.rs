@@ -31,7 +31,9 @@ mod verify;
 mod vocabulary;
 
 pub use config::{ConfigError, EngineConfig, Stats, Totals};
-pub use draft::Drafter;
+pub use draft::{
+    DRAFT_DEPTH_MAX, DraftSource, DraftTotals, Drafter, Speculation, SpeculationError,
+};
 pub use engine::Engine;
 pub use event::{Event, EventKind, Finish, Finished, RequestError, Usage};
 pub use fault::EngineFault;

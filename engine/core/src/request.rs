@@ -1,5 +1,6 @@
 //! What is asked of the engine for one sequence, and why it may refuse. No word of any API is here.
 
+use crate::Speculation;
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::fmt;
 use lockstep_step::{Matcher, SamplingParams, TokenId};
@@ -25,6 +26,8 @@ pub struct Request {
     pub matcher: Option<Box<dyn Matcher>>,
     /// A limit on reasoning.
     pub reasoning: Option<ReasoningBudget>,
+    /// What drafts for it; None for what the engine does by itself. It changes speed and never output.
+    pub speculation: Option<Speculation>,
     /// Whether each token is reported, with its log-probabilities and digest.
     pub token_events: bool,
     /// Only requests of the same salt share what they computed. It changes speed and never output.

@@ -2,7 +2,7 @@
 //! that are not computed yet, as many as fit. No choice made here can change what a sequence says.
 
 use crate::constraint::Constraint;
-use crate::draft::DraftBounds;
+use crate::draft::{Draft, DraftBounds, RecentOutputs, Written};
 use crate::memory::Memory;
 use crate::sequence::{Sequence, num_blocks_for};
 use crate::{EngineFault, Time};
@@ -10,7 +10,7 @@ use alloc::{
     collections::{BTreeMap, VecDeque},
     vec::Vec,
 };
-use lockstep_step::{RowId, SeqId, TokenId};
+use lockstep_step::{RowId, SeqId};
 
 /// What a step may have.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +30,7 @@ pub(crate) struct Budget {
 pub(crate) struct Part {
     pub(crate) seq: SeqId,
     pub(crate) num_committed: usize,
-    pub(crate) drafts: Vec<TokenId>,
-    /// Whether a matcher expected the drafts.
-    pub(crate) is_forced: bool,
+    pub(crate) drafts: Vec<Draft>,
     /// Rows for states worth keeping, with the index of the query token before. In ascending order.
     pub(crate) kept: Vec<(usize, RowId)>,
     pub(crate) writes: Vec<RowId>,
@@ -54,6 +52,8 @@ pub(crate) struct Scheduler {
     /// In the order of admission: the last is the youngest, which gives way first.
     running: Vec<SeqId>,
     pub(crate) memory: Memory,
+    /// What ended lately.
+    pub(crate) recent: RecentOutputs,
 }
 
 impl Scheduler {
@@ -63,6 +63,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             running: Vec::new(),
             memory,
+            recent: RecentOutputs::default(),
         }
     }
 
@@ -185,10 +186,14 @@ impl Scheduler {
                 num_max,
                 vocab_size: budget.vocab_size,
             };
-            let (num_output, constraint) = (seq.output.num_tokens(), seq.constraint.as_mut());
-            drafts = seq.drafter.propose(num_output, constraint, bounds);
+            let written = Written {
+                tokens: &seq.token_ids,
+                num_output: seq.output.num_tokens(),
+                constraint: seq.constraint.as_mut(),
+                recent: &self.recent,
+            };
+            drafts = seq.drafts.propose(written, bounds);
         }
-        let is_forced = seq.drafter.is_forced();
         let (start, len) = (
             seq.num_computed_tokens,
             seq.num_computed_tokens + num_committed,
@@ -218,7 +223,6 @@ impl Scheduler {
                 seq: id,
                 num_committed,
                 drafts,
-                is_forced,
                 kept: indices.zip(rows).collect(),
                 writes,
             }

@@ -1,6 +1,7 @@
 //! One sequence: its tokens, how many of them are computed, and what it holds. It must never hold a draft
 //! or anything else that belongs to a step.
 
+use crate::draft::DraftState;
 use crate::memory::Cursor;
 use crate::{Drafter, Request, Time, constraint::Constraint, output::OutputChain};
 use alloc::{collections::BTreeMap, vec::Vec};
@@ -29,7 +30,7 @@ pub(crate) struct Sequence {
     pub(crate) cursor: Cursor,
     pub(crate) sampling: SamplingParams,
     pub(crate) constraint: Option<Constraint>,
-    pub(crate) drafter: Drafter,
+    pub(crate) drafts: DraftState,
     pub(crate) output: OutputChain,
     pub(crate) arrived: Time,
     /// Whether it has ever been part of a step.
@@ -38,7 +39,12 @@ pub(crate) struct Sequence {
 
 impl Sequence {
     /// The sequence of a checked request. `len_max` is the longest sequence that the engine can hold.
-    pub(crate) fn new(mut request: Request, len_max: usize, arrived: Time) -> Sequence {
+    pub(crate) fn new(
+        mut request: Request,
+        drafter: Drafter,
+        len_max: usize,
+        arrived: Time,
+    ) -> Sequence {
         let num_left = len_max - request.prompt.len();
         let num_tokens_max = request.max_tokens.min(num_left as u32);
         let output = OutputChain::new(&mut request, num_tokens_max);
@@ -51,7 +57,7 @@ impl Sequence {
             cursor: Cursor::new(request.cache_salt),
             sampling: request.sampling,
             constraint: request.matcher.map(Constraint::new),
-            drafter: Drafter::Off,
+            drafts: DraftState::new(drafter),
             output,
             arrived,
             was_scheduled: false,

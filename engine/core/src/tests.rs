@@ -96,6 +96,7 @@ fn request(prompt_len: u32, max_tokens: u32) -> Request {
         tags: plain_tags(),
         matcher: None,
         reasoning: None,
+        speculation: None,
         token_events: true,
         cache_salt: String::new(),
     }

@@ -74,6 +74,7 @@ impl Job {
             stop_strings: self.stop_strings.clone(),
             tags: self.tags.clone(),
             matcher: matcher.map(|matcher| Box::new(matcher.restarted()) as Box<dyn Matcher>),
+            speculation: None,
             reasoning: self.reasoning.clone(),
             token_events: self.wants_tokens,
             cache_salt: self.cache_salt.clone(),

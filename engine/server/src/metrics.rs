@@ -6,7 +6,7 @@
 mod families;
 
 use families::{FAMILIES, Kind};
-use lockstep_core::{EventKind, Finish, Finished, Request, Stats, Time};
+use lockstep_core::{DraftSource, EventKind, Finish, Finished, Request, Stats, Time};
 use lockstep_grammar::CacheStats;
 use lockstep_step::{BLOCK_LEN, BackendLimits};
 use std::collections::BTreeMap;
@@ -223,13 +223,22 @@ impl Metrics {
                 "lockstep_matcher_rollback_tokens_total",
                 totals.num_rolled_back,
             ),
-            ("lockstep_forced_drafts_total", totals.num_forced_drafts),
+            ("vllm:spec_decode_num_draft_tokens_total", totals.num_drafts),
             (
-                "lockstep_forced_drafts_accepted_total",
-                totals.num_forced_drafts_accepted,
+                "vllm:spec_decode_num_accepted_tokens_total",
+                totals.num_drafts_accepted,
             ),
         ] {
             self.set(family, "", total as f64);
+        }
+        for source in DraftSource::ALL {
+            let labels = format!("drafter=\"{}\"", source.as_str());
+            let (proposed, accepted) = (
+                totals.drafts.proposed(source),
+                totals.drafts.accepted(source),
+            );
+            self.set("lockstep_drafts_total", &labels, proposed as f64);
+            self.set("lockstep_drafts_accepted_total", &labels, accepted as f64);
         }
     }
 

@@ -62,7 +62,8 @@ impl Engine {
         let num_drawn = draws.len();
         draws.truncate(num_known);
         let tokens: Vec<TokenId> = draws.iter().map(|draw| draw.token).collect();
-        let verdict = verify(&part.drafts, &tokens);
+        let drafts: Vec<TokenId> = part.drafts.iter().map(|draft| draft.token).collect();
+        let verdict = verify(&drafts, &tokens);
         if num_drawn > part.num_scored || verdict.is_some() != (part.num_scored > 0) {
             return Err(EngineFault::OutputShape {
                 step,
@@ -75,7 +76,9 @@ impl Engine {
         for (idx, draw) in draws.into_iter().take(num_new).enumerate() {
             let is_draft = idx < num_accepted;
             self.totals.num_drafts_accepted += u64::from(is_draft);
-            self.totals.num_forced_drafts_accepted += u64::from(is_draft && part.is_forced);
+            if is_draft {
+                self.totals.drafts.note_accepted(part.drafts[idx].source);
+            }
             if let Some(ending) = self.push_token(part.seq, draw) {
                 // What was drawn after the end is void, drafts included; what was computed before it may
                 // serve others, unless something is wrong with it.
@@ -123,6 +126,7 @@ impl Engine {
         };
         let states = part.states(seq.num_computed_tokens, num_accepted);
         seq.num_computed_tokens += part.num_committed + num_accepted;
+        seq.drafts.learn(&part.drafts, num_accepted);
         let kept = part.writes.get(num_accepted).copied();
         if let Some(row) = core::mem::replace(&mut seq.row, kept) {
             memory.rows.release(row)?;

@@ -28,7 +28,7 @@ impl Engine {
                 continue;
             };
             part.masks = MaskState::Pending;
-            let drafts = part.drafts.iter().copied();
+            let drafts = part.drafts.iter().map(|draft| draft.token);
             jobs.push(MaskJob {
                 id: MaskJobId {
                     step: plan.step,

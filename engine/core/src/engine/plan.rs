@@ -65,8 +65,9 @@ impl Engine {
             let seq = &self.scheduler.seqs[&part.seq];
             let start = seq.num_computed_tokens;
             let committed = &seq.token_ids[start..start + part.num_committed];
-            let tokens = committed.iter().chain(&part.drafts);
-            let query: Vec<QueryToken> = tokens.map(|&token| QueryToken::Known(token)).collect();
+            let drafts = part.drafts.iter().map(|draft| draft.token);
+            let tokens = committed.iter().copied().chain(drafts);
+            let query: Vec<QueryToken> = tokens.map(QueryToken::Known).collect();
             let first_write = part.num_committed as u32 - 1;
             let kept = part.kept.iter().map(|&(idx, row)| (idx as u32, row));
             let writes = kept.chain((first_write..).zip(part.writes.iter().copied()));
@@ -113,7 +114,9 @@ impl Engine {
         for (planned, part) in plan.seqs.iter().zip(parts) {
             let num_drafts = part.drafts.len() as u64;
             self.totals.num_drafts += num_drafts;
-            self.totals.num_forced_drafts += if part.is_forced { num_drafts } else { 0 };
+            for draft in &part.drafts {
+                self.totals.drafts.note_proposed(draft.source);
+            }
             let memory = &mut self.scheduler.memory;
             memory.blocks.lease(&planned.block_table)?;
             let written = planned.rows.writes.iter().map(|write| write.row);
@@ -124,7 +127,6 @@ impl Engine {
                 seq: part.seq,
                 num_committed: part.num_committed,
                 drafts: part.drafts,
-                is_forced: part.is_forced,
                 num_scored: planned.scored.len(),
                 blocks: planned.block_table.clone(),
                 read: planned.rows.read,

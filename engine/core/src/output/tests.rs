@@ -37,6 +37,7 @@ fn case(pieces: &[&'static str]) -> Case {
             },
             matcher: None,
             reasoning: None,
+            speculation: None,
             token_events: false,
             cache_salt: "".into(),
         },

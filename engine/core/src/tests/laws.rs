@@ -192,7 +192,14 @@ pub(super) fn case(
         1u32..7,
         prop_oneof![1u32..8, 8u32..100, 100u32..400],
         prop_oneof![1u32..8, 8u32..100],
-        0u32..10,
+        prop_oneof![
+            1 => Just(Speculation::OFF),
+            5 => (0u32..10, 0u32..16, 0u32..16).prop_map(|(forced, suffix, ngram)| Speculation {
+                forced,
+                suffix,
+                ngram,
+            }),
+        ],
         prop::bool::weighted(0.8),
     );
     (
@@ -209,7 +216,7 @@ pub(super) fn case(
                 max_num_seqs: sizes.0,
                 max_num_batched_tokens: sizes.1,
                 chunk_tokens_max: sizes.2,
-                forced_drafts: sizes.3,
+                speculation: sizes.3,
                 prefix_cache: sizes.4,
                 ..config()
             },
@@ -219,7 +226,8 @@ pub(super) fn case(
                 seq_len_max: (pools.0 * 64).min(seq_len_max),
                 ..limits()
             },
-        })
+        },
+    )
 }
 
 /// A fresh engine and model with plenty of everything, no drafts, and this request alone.
@@ -230,7 +238,7 @@ fn alone(spec: &Spec, limits: BackendLimits) -> Vec<Event> {
         ..limits
     };
     let config = EngineConfig {
-        forced_drafts: 0,
+        speculation: Speculation::OFF,
         prefix_cache: false,
         ..config()
     };
@@ -265,6 +273,10 @@ pub(super) struct Coverage {
     rejected: Cell<u64>,
     forced: Cell<u64>,
     forced_accepted: Cell<u64>,
+    suffix: Cell<u64>,
+    suffix_accepted: Cell<u64>,
+    ngram: Cell<u64>,
+    ngram_accepted: Cell<u64>,
     rows_left_out: Cell<u64>,
     rolled_back: Cell<u64>,
     pub(super) aborted_in_step: Cell<u64>,
@@ -391,8 +403,13 @@ pub(super) fn run_case(case: &Case, coverage: &Coverage) {
     let num_rejected = stats.totals.num_drafts - stats.totals.num_drafts_accepted;
     add(&coverage.rejected, num_rejected);
     let totals = stats.totals;
-    add(&coverage.forced, totals.num_forced_drafts);
-    add(&coverage.forced_accepted, totals.num_forced_drafts_accepted);
+    let (forced, suffix, ngram) = (DraftSource::Forced, DraftSource::Suffix, DraftSource::Ngram);
+    add(&coverage.forced, totals.drafts.proposed(forced));
+    add(&coverage.forced_accepted, totals.drafts.accepted(forced));
+    add(&coverage.suffix, totals.drafts.proposed(suffix));
+    add(&coverage.suffix_accepted, totals.drafts.accepted(suffix));
+    add(&coverage.ngram, totals.drafts.proposed(ngram));
+    add(&coverage.ngram_accepted, totals.drafts.accepted(ngram));
     add(&coverage.rows_left_out, totals.num_mask_rows_left_out);
     add(&coverage.rolled_back, totals.num_rolled_back);
     for (idx, truth) in truths.iter().cycle().take(num_requests).enumerate() {
@@ -446,6 +463,10 @@ fn every_request_gets_what_it_gets_alone() {
         ("errors", &coverage.errors, 5),
         ("forced drafts", &coverage.forced, 1000),
         ("accepted forced drafts", &coverage.forced_accepted, 1000),
+        ("suffix drafts", &coverage.suffix, 500),
+        ("accepted suffix drafts", &coverage.suffix_accepted, 300),
+        ("n-gram drafts", &coverage.ngram, 300),
+        ("accepted n-gram drafts", &coverage.ngram_accepted, 10),
         ("mask rows left out", &coverage.rows_left_out, 1000),
         ("tokens rolled back", &coverage.rolled_back, 1000),
         ("recovered tokens", &coverage.recovered, 1000),
@@ -566,7 +587,10 @@ fn forced_drafts_change_nothing_but_speed() {
     };
     let run = |hint, forced_drafts| {
         let config = EngineConfig {
-            forced_drafts,
+            speculation: Speculation {
+                forced: forced_drafts,
+                ..Speculation::OFF
+            },
             ..config()
         };
         let (mut engine, mut model) = (engine(config, limits()), model(limits()));
@@ -579,7 +603,13 @@ fn forced_drafts_change_nothing_but_speed() {
         (visible(&events, seq), engine.stats().totals)
     };
     let (plain, totals) = run(Hint::Honest, 0);
-    assert_eq!((totals.num_steps, totals.num_forced_drafts), (100, 0));
+    assert_eq!(
+        (
+            totals.num_steps,
+            totals.drafts.proposed(DraftSource::Forced)
+        ),
+        (100, 0)
+    );
     for (hint, forced_drafts, num_steps) in [
         (Hint::Honest, 1, 50),
         (Hint::Honest, 8, 20),
@@ -591,7 +621,10 @@ fn forced_drafts_change_nothing_but_speed() {
         let (got, totals) = run(hint, forced_drafts);
         assert_eq!(got, plain, "{hint:?}, {forced_drafts}");
         assert_eq!(totals.num_steps, num_steps, "{hint:?}, {forced_drafts}");
-        assert_eq!(totals.num_forced_drafts, totals.num_drafts);
-        assert_eq!(totals.num_forced_drafts_accepted, 100 - num_steps);
+        assert_eq!(
+            totals.drafts.proposed(DraftSource::Forced),
+            totals.num_drafts
+        );
+        assert_eq!(totals.drafts.accepted(DraftSource::Forced), 100 - num_steps);
     }
 }

@@ -268,12 +268,22 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         "Drafts that a grammar walked over and took back.",
     ),
     (
-        "lockstep_forced_drafts_total",
+        "lockstep_drafts_total",
         Kind::Counter,
-        "Drafts proposed where a grammar leaves no choice.",
+        "Drafts that were part of a step, by drafter.",
     ),
     (
-        "lockstep_forced_drafts_accepted_total",
+        "lockstep_drafts_accepted_total",
+        Kind::Counter,
+        "Of these, drafts accepted, by drafter.",
+    ),
+    (
+        "vllm:spec_decode_num_draft_tokens_total",
+        Kind::Counter,
+        "Drafts that were part of a step.",
+    ),
+    (
+        "vllm:spec_decode_num_accepted_tokens_total",
         Kind::Counter,
         "Of these, drafts accepted.",
     ),
