@@ -12,7 +12,7 @@ use crate::model::{ChatPrompt, ModelError};
 use crate::net::oneshot;
 use crate::sampling::{AskedSampling, choice_seed};
 use crate::state::{DeliveryPolicy, Shared};
-use lockstep_core::{ReasoningBudget, Refusal, Request};
+use lockstep_core::{ReasoningBudget, Refusal, Request, Speculation};
 use lockstep_grammar::{Boundary, ToolChoice};
 use lockstep_step::{Matcher, SamplingParams, TokenId};
 use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet, starts_in_reasoning};
@@ -27,6 +27,8 @@ pub(crate) struct Job {
     pub(crate) sampling: SamplingParams,
     pub(crate) max_tokens: Option<u32>,
     pub(crate) ignore_eos: bool,
+    /// Who drafts, where the request says so.
+    pub(crate) speculation: Option<Speculation>,
     pub(crate) stop_strings: Vec<String>,
     pub(crate) tags: ParserOptions,
     /// What the answers are held to.
@@ -74,7 +76,7 @@ impl Job {
             stop_strings: self.stop_strings.clone(),
             tags: self.tags.clone(),
             matcher: matcher.map(|matcher| Box::new(matcher.restarted()) as Box<dyn Matcher>),
-            speculation: None,
+            speculation: self.speculation,
             reasoning: self.reasoning.clone(),
             token_events: self.wants_tokens,
             cache_salt: self.cache_salt.clone(),
@@ -186,6 +188,8 @@ pub(crate) struct AnswerOptions {
     pub(crate) max_tokens: Option<u32>,
     pub(crate) stop_strings: Vec<String>,
     pub(crate) ignore_eos: bool,
+    /// Who drafts, where the request says so.
+    pub(crate) speculation: Option<Speculation>,
     /// Most likely tokens to report, if log-probabilities are wanted at all.
     pub(crate) logprobs: Option<u32>,
     pub(crate) stream: bool,
@@ -247,6 +251,7 @@ pub(crate) fn chat_job(
         sampling,
         max_tokens: options.max_tokens,
         ignore_eos: options.ignore_eos,
+        speculation: options.speculation,
         stop_strings: options.stop_strings,
         tags: ParserOptions {
             format: contract.tag_format,
@@ -358,6 +363,18 @@ pub(crate) fn stop_strings(
         }
     }
     Ok(strings)
+}
+
+/// Who drafts for this request; it changes how fast the answer comes, and nothing in it.
+pub(crate) fn speculation(fields: &mut Fields<'_>) -> Result<Option<Speculation>, ApiError> {
+    let Some(text) = fields.string("speculate")?.map(str::to_string) else {
+        return Ok(None);
+    };
+    let read = text.parse::<Speculation>();
+    read.map(Some).map_err(|error| {
+        let message = format!("speculate: {error}");
+        ApiError::field("invalid_value", fields.path("speculate"), message)
+    })
 }
 
 /// A whole number of tokens, at least 1.

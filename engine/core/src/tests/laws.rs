@@ -226,8 +226,7 @@ pub(super) fn case(
                 seq_len_max: (pools.0 * 64).min(seq_len_max),
                 ..limits()
             },
-        },
-    )
+        })
 }
 
 /// A fresh engine and model with plenty of everything, no drafts, and this request alone.

@@ -8,8 +8,8 @@ use crate::constraint::{AskedAnswer, AskedCalls, DeclaredTool, unknown_tool};
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
-    AnswerOptions, Conversation, cache_salt, chat_job, check_model, count_unknown, stop_strings,
-    token_count,
+    AnswerOptions, Conversation, cache_salt, chat_job, check_model, count_unknown, speculation,
+    stop_strings, token_count,
 };
 use crate::openai::chat_request::set_effort;
 use crate::sampling::AskedSampling;
@@ -47,6 +47,7 @@ pub(crate) async fn answer(
         max_tokens,
         stop_strings: stop_strings(shared, &mut fields, "stop_sequences")?,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
+        speculation: speculation(&mut fields)?,
         logprobs: None,
         stream: fields.bool("stream")?.unwrap_or(false),
         cache_salt: cache_salt(shared, &mut fields)?,

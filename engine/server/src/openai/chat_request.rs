@@ -6,7 +6,7 @@ use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::job::{
     AnswerOptions, Conversation, Job, cache_salt, chat_job, check_model, choices, count_unknown,
-    stop_strings, token_count,
+    speculation, stop_strings, token_count,
 };
 use crate::openai::chat_messages::{calls, messages, tools};
 use crate::openai::chat_response::{ChatHead, collect};
@@ -104,6 +104,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<ChatRequest, ApiErro
         max_tokens: token_count(&mut fields, "max_completion_tokens")?.or(older),
         stop_strings: stop_strings(shared, &mut fields, "stop")?,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
+        speculation: speculation(&mut fields)?,
         logprobs: top_logprobs,
         stream,
         cache_salt: cache_salt(shared, &mut fields)?,

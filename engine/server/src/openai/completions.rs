@@ -7,7 +7,7 @@ use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
     Job, cache_salt, check_model, choices, count_clamped, count_unknown, plain_text, prompt_error,
-    stop_strings, token_count,
+    speculation, stop_strings, token_count,
 };
 use crate::model::decode;
 use crate::openai::chat_request::stream_options;
@@ -104,6 +104,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError
     let stop_strings = stop_strings(shared, &mut fields, "stop")?;
     let ignore_eos = fields.bool("ignore_eos")?.unwrap_or(false);
     let cache_salt = cache_salt(shared, &mut fields)?;
+    let speculation = speculation(&mut fields)?;
     count_unknown(shared, &fields);
     let policy = shared.config.sampling_policy;
     let used = asked.resolve(&shared.contract, &shared.ranges(), policy)?;
@@ -117,6 +118,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError
         sampling,
         max_tokens: Some(max_tokens),
         ignore_eos,
+        speculation,
         stop_strings,
         tags: plain_text(),
         constraint,

@@ -471,6 +471,12 @@ async fn company_and_drafts_change_nothing() {
         all.push(alone);
     }
     assert!(all.iter().all(|answers| *answers == all[0]));
+    // A request may say who drafts for it.
+    let server = Setup::new().start();
+    for (body, expected) in bodies.iter().zip(&all[0]) {
+        let body = with(body, json!({"speculate": "off"}));
+        assert_eq!(outcome(&server, &body).await, *expected);
+    }
 }
 
 #[tokio::test]

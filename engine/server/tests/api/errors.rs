@@ -50,6 +50,9 @@ async fn sampling_fields() {
         json!({"logit_bias": [1]}),
         json!({"seed": 1.5}),
         json!({"seed": 9_223_372_036_854_775_808_u64}),
+        json!({"speculate": "ngrams"}),
+        json!({"speculate": "ngram:16"}),
+        json!({"speculate": 7}),
     ];
     check("/v1/chat/completions", hello(), variants, expect![[r#"
         400 temperature invalid_value: temperature is 3, expected a number from 0 to 2
@@ -67,6 +70,9 @@ async fn sampling_fields() {
         400 logit_bias invalid_value: logit_bias is [1], expected an object
         400 seed invalid_value: seed is 1.5, expected a whole number of at least -9223372036854775808
         400 seed invalid_value: seed is 9223372036854775808, expected a whole number of at least -9223372036854775808
+        400 speculate invalid_value: speculate: "ngrams" is no drafter, expected off, or some of forced, suffix, ngram, each with a depth of 1 to 15 where wanted: ngram,forced:7
+        400 speculate invalid_value: speculate: "ngram:16" is no drafter, expected off, or some of forced, suffix, ngram, each with a depth of 1 to 15 where wanted: ngram,forced:7
+        400 speculate invalid_value: speculate is 7, expected a string
     "#]]).await;
 }
 
