@@ -210,6 +210,9 @@ pub(crate) struct DraftState {
     /// Of the sequence's own tokens.
     own: MatchIndex,
     pace: Pace,
+    /// Whether it looks at what others said, and they at what it said: not where it has a salt, since then
+    /// nobody may learn from the speed of an answer what others asked.
+    shares: bool,
 }
 
 /// Agreeing tokens that make the longest match worth a guess.
@@ -219,12 +222,18 @@ const SUFFIX_LEN_MIN: usize = 3;
 const NGRAM_LEN_MIN: usize = 2;
 
 impl DraftState {
-    pub(crate) fn new(drafter: Drafter) -> DraftState {
+    pub(crate) fn new(drafter: Drafter, shares: bool) -> DraftState {
         DraftState {
+            shares,
             drafter,
             own: MatchIndex::default(),
             pace: Pace::new(),
         }
+    }
+
+    /// Whether what it said may be drafted for others.
+    pub(crate) fn shares(&self) -> bool {
+        self.shares
     }
 
     pub(crate) fn set(&mut self, drafter: Drafter) {
@@ -281,6 +290,7 @@ impl DraftState {
         if suffix > 0 {
             let own = self.own.find(written.tokens, &text, SUFFIX_LEN_MIN);
             let recent = written.recent.find(&text, SUFFIX_LEN_MIN);
+            let recent = recent.filter(|_| self.shares);
             match (own, recent) {
                 (Some(own), recent) if recent.is_none_or(|recent| recent.len <= own.len) => {
                     copied(own.next, suffix, &mut drafts, DraftSource::Suffix);

@@ -308,9 +308,10 @@ impl Engine {
         let Some(seq) = self.scheduler.remove(id)? else {
             return Ok(());
         };
-        self.scheduler
-            .recent
-            .push(&seq.token_ids[seq.num_prompt_tokens..]);
+        if seq.drafts.shares() {
+            let output = &seq.token_ids[seq.num_prompt_tokens..];
+            self.scheduler.recent.push(output);
+        }
         self.totals.num_finished += 1;
         let usage = Usage {
             prompt_tokens: seq.num_prompt_tokens as u32,

@@ -31,7 +31,7 @@ fn propose(state: &mut DraftState, written: &str, recent: &RecentOutputs) -> Vec
 }
 
 fn live(list: &str) -> DraftState {
-    DraftState::new(Drafter::Live(list.parse().expect("drafters")))
+    DraftState::new(Drafter::Live(list.parse().expect("drafters")), true)
 }
 
 #[test]
@@ -97,6 +97,9 @@ fn what_others_said_lately_is_proposed_where_it_fits_better() {
     );
     let drafts = propose(&mut live("suffix:15"), "l: box; call: bo", &recent);
     assert_eq!(text(&drafts), "ok_", "a longer match than its own");
+    let speculation = "suffix:15".parse().expect("a drafter");
+    let mut salted = DraftState::new(Drafter::Live(speculation), false);
+    assert_eq!(text(&propose(&mut salted, "please; call: bo", &recent)), "");
 }
 
 #[test]
@@ -140,10 +143,13 @@ fn guesses_after_a_wrong_forced_draft_are_not_held_against_guessing() {
 #[test]
 fn drafts_end_at_the_vocabulary_and_at_the_bound() {
     let recent = RecentOutputs::default();
-    let mut state = DraftState::new(Drafter::Replay {
-        output: vec![TokenId(5), TokenId(6), TokenId(300), TokenId(7)],
-        depth_max: 9,
-    });
+    let mut state = DraftState::new(
+        Drafter::Replay {
+            output: vec![TokenId(5), TokenId(6), TokenId(300), TokenId(7)],
+            depth_max: 9,
+        },
+        true,
+    );
     assert_eq!(propose(&mut state, "a", &recent).len(), 2);
     let tokens = tokens("a");
     let written = Written {

@@ -244,7 +244,7 @@ fn hostile_grammars_end_in_a_named_error() {
             regex("[^\\x00-\\u{10ffff}]"),
             NO_GRAMMAR,
         ),
-        ("no choices", Answer::Choice(vec![]), LARGE),
+        ("no choices", Answer::Choice(vec![]), &["empty_choice"]),
         (
             "many choices",
             Answer::Choice((0..5_001).map(|i| i.to_string()).collect()),
