@@ -69,6 +69,11 @@ impl Memory {
     /// Gives a sequence that holds nothing what is known of its tokens, and blocks for the rest of them.
     /// False if there is no room; nothing is taken then. At least one token stays to be computed.
     pub(crate) fn admit(&mut self, seq: &mut Sequence) -> Result<bool, EngineFault> {
+        let num_blocks = num_blocks_for(seq.token_ids.len());
+        // No walk down the tree could help: what is found makes room only where others hold it too.
+        if num_blocks > self.blocks.num_available() + self.num_cached_and_held() {
+            return Ok(false);
+        }
         let found = self.find(seq);
         let (num_found, row) = if self.rows.is_used() {
             // Blocks and state must hold the same tokens.
@@ -79,7 +84,6 @@ impl Memory {
             (found.blocks.len(), None)
         };
         let shared = &found.blocks[..num_found];
-        let num_blocks = num_blocks_for(seq.token_ids.len());
         let num_idle = shared.iter().filter(|&&block| self.blocks.is_idle(block));
         // What is found and idle can't make room.
         if num_blocks - num_found + num_idle.count() > self.blocks.num_available() {
@@ -97,6 +101,12 @@ impl Memory {
         seq.cursor.num_blocks = num_found;
         seq.cursor.branch_len = found.blocks.len() * BLOCK_LEN as usize;
         self.extend(&mut seq.block_table, num_blocks)
+    }
+
+    /// Blocks of the tree that are not idle.
+    fn num_cached_and_held(&self) -> usize {
+        let num_nodes = self.tree.as_ref().map_or(0, PrefixTree::len);
+        num_nodes - self.blocks.pool().num_idle()
     }
 
     fn find(&self, seq: &Sequence) -> Found {
@@ -189,7 +199,8 @@ impl Memory {
     /// Lengths inside `start..end`, both aside, after which the state is worth keeping: where the next
     /// equal prompt can go on, and where others went on differently. In ascending order.
     pub(crate) fn lengths_to_keep(&self, seq: &Sequence, start: usize, end: usize) -> Vec<usize> {
-        if self.tree.is_none() || !self.rows.is_used() {
+        // A single token has no inside.
+        if self.tree.is_none() || !self.rows.is_used() || end - start < 2 {
             return Vec::new();
         }
         let last = seq.token_ids.len() - 1;

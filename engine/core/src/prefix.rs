@@ -49,6 +49,11 @@ pub(crate) struct PrefixTree {
 }
 
 impl PrefixTree {
+    /// How many blocks it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// What is known of these tokens.
     pub(crate) fn find(&self, salt: &str, tokens: &[TokenId]) -> Found {
         let mut found = Found::default();

@@ -412,6 +412,24 @@ fn equal_requests_at_once_end_up_in_the_same_blocks() {
 }
 
 #[test]
+fn a_request_fits_where_others_hold_what_it_shares() {
+    // One takes ten of eleven blocks; a second fits beside it only since they share nine.
+    for num_rows in [0, 64] {
+        let mut bench = Bench::new(11, num_rows);
+        for _ in 0..2 {
+            let mut request = request(1, 20);
+            request.prompt = stem(0, 600).into_iter().map(TokenId).collect();
+            bench.engine.submit(Time(0), request).expect("it fits");
+            run_step(&mut bench.engine, &mut bench.backend, Time(0)).expect("no invariant breaks");
+            bench.engine.check_invariants().expect("after a commit");
+        }
+        run_step(&mut bench.engine, &mut bench.backend, Time(0)).expect("no invariant breaks");
+        let num_running = bench.engine.stats().num_running;
+        assert_eq!(num_running, 2, "{num_rows} rows");
+    }
+}
+
+#[test]
 fn a_preempted_sequence_finds_what_it_published() {
     let limits = BackendLimits {
         num_blocks: 7,
