@@ -54,6 +54,28 @@ fn answers_and_streams() {
 }
 
 #[test]
+fn a_prompt_asked_again_is_found_and_answered_the_same() {
+    let text = "The quick brown fox jumps over the lazy dog. ".repeat(20);
+    let message = json!({"role": "user", "content": text});
+    let body = json!({"messages": [message], "max_tokens": 8, "temperature": 1, "seed": 3});
+    let mut answers: Vec<Value> = Vec::new();
+    let mut found = Vec::new();
+    for flags in [&["--threads", "1"][..], &["--no-prefix-cache"]] {
+        let server = Running::start(flags);
+        for _ in 0..2 {
+            let answer = server.chat(body.clone()).json();
+            let cached = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+            found.push(cached.as_u64().expect("a number"));
+            answers.push(answer["choices"][0]["message"].clone());
+        }
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    let warm = found[1];
+    assert!(warm > 64 && warm.is_multiple_of(64), "{warm}");
+    assert_eq!(found, [0, warm, 0, 0]);
+}
+
+#[test]
 fn a_client_that_goes_away_frees_its_blocks() {
     let server = Running::start(&["--threads", "1"]);
     let mut body = question(json!({"stream": true, "max_tokens": 1900, "ignore_eos": true}));
