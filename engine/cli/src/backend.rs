@@ -157,7 +157,9 @@ fn block_bytes(config: &ModelConfig) -> usize {
     (num_layers * per_position * BLOCK_LEN as usize).max(1)
 }
 
-/// Each running sequence reads one row and writes another.
+/// Each running sequence reads one row and writes another; a third is for the prefix cache, which would be
+/// left without states when all of them run.
 fn num_rows(engine: &EngineArgs) -> u32 {
-    engine.max_num_seqs.saturating_mul(2).max(2)
+    let per_seq = if engine.no_prefix_cache { 2 } else { 3 };
+    engine.max_num_seqs.saturating_mul(per_seq).max(2)
 }

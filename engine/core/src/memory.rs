@@ -196,6 +196,13 @@ impl Memory {
         }
     }
 
+    /// Rows for drafts, beside the one that each of so many sequences needs. Drafts come back with every step,
+    /// so they leave the cache a quarter of all rows: a state is worth a prompt, a draft at most a token.
+    pub(crate) fn rows_for_drafts(&self, num_seqs: usize) -> usize {
+        let num_left = self.rows.pool().num_idle().min(self.rows.len() / 4);
+        self.spare_rows(num_seqs + num_left)
+    }
+
     /// Lengths inside `start..end`, both aside, after which the state is worth keeping: where the next
     /// equal prompt can go on, and where others went on differently. In ascending order.
     pub(crate) fn lengths_to_keep(&self, seq: &Sequence, start: usize, end: usize) -> Vec<usize> {

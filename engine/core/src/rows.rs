@@ -29,6 +29,11 @@ impl RowPool {
         self.len > 0
     }
 
+    /// All rows.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(crate) fn num_free(&self) -> usize {
         self.pool.num_free()
     }

@@ -179,9 +179,10 @@ impl Scheduler {
         // Each sequence that is yet to be planned needs a token and a row; drafts get what is left.
         let num_yet_to_plan = self.running.len() - idx;
         let spare_rows = self.memory.spare_rows(num_yet_to_plan);
+        let draft_rows = self.memory.rows_for_drafts(num_yet_to_plan);
         if num_committed == num_uncomputed {
             let spare = (num_left - num_committed).saturating_sub(num_yet_to_plan - 1);
-            let num_max = seq.output.drafts_max().min(spare).min(spare_rows);
+            let num_max = seq.output.drafts_max().min(spare).min(draft_rows);
             let bounds = DraftBounds {
                 num_max,
                 vocab_size: budget.vocab_size,

@@ -412,6 +412,30 @@ fn equal_requests_at_once_end_up_in_the_same_blocks() {
 }
 
 #[test]
+fn drafts_leave_the_cache_a_quarter_of_the_rows() {
+    let mut bench = Bench::new(64, 16);
+    // Each leaves two states, one at the end of its prompt's last full block and one in its answer.
+    for id in 0..10 {
+        bench.ask(&stem(id, 70), "", 70);
+    }
+    let num_cached = bench.engine.stats().num_rows_cached;
+    assert!(num_cached > 12, "{num_cached} states are few");
+    let mut drafting = request(9, 50);
+    drafting.sampling.seed = 1;
+    let seq = bench.engine.submit(Time(0), drafting).expect("it fits");
+    let output = vec![TokenId(8); 60];
+    let depth_max = 15;
+    bench
+        .engine
+        .set_drafter(seq, Drafter::Replay { output, depth_max });
+    run_to_end(&mut bench.engine, &mut bench.backend).expect("no invariant breaks");
+    let stats = bench.engine.stats();
+    // One row is read and one is written, so ten are left for drafts.
+    assert!(stats.totals.num_drafts > 300, "{stats:?}");
+    assert_eq!(stats.num_rows_cached, 4);
+}
+
+#[test]
 fn a_request_fits_where_others_hold_what_it_shares() {
     // One takes ten of eleven blocks; a second fits beside it only since they share nine.
     for num_rows in [0, 64] {
