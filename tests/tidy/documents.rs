@@ -155,7 +155,9 @@ fn links_between_documents_lead_somewhere() {
         "MODELS",
     ];
     let mut pages: Vec<String> = docs.iter().map(|name| format!("docs/{name}.md")).collect();
-    let user = ["install", "serve", "models", "parse", "metrics", "errors"];
+    let user = [
+        "install", "serve", "models", "parse", "metrics", "errors", "bench",
+    ];
     pages.extend(user.iter().map(|name| format!("docs/user/{name}.md")));
     pages.extend(["README.md".to_owned(), "docs/dependencies.md".to_owned()]);
     for page in pages {

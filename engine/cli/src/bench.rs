@@ -5,6 +5,7 @@
 mod contention;
 mod machine;
 mod masks;
+mod serve;
 mod statistics;
 mod work;
 
@@ -30,6 +31,7 @@ Examples:
   lockstep bench -m models/smollm2-135m --threads 1,2 --batch 1,8
   lockstep bench --weights f32 --json
   lockstep bench masks -m models/smollm2-135m
+  lockstep bench serve --concurrency 1,8
 
 Run it from a release build, on an idle machine: a row that says CONTENDED is worth little.";
 
@@ -76,16 +78,20 @@ pub struct BenchArgs {
 }
 
 /// What else can be measured.
+#[allow(clippy::large_enum_variant, reason = "one value per process")]
 #[derive(clap::Subcommand, Debug)]
 enum What {
     /// What holding an answer to a grammar costs, beside plain llguidance in the same run.
     Masks(masks::MasksArgs),
+    /// How fast a server answers many requests, over HTTP.
+    Serve(serve::LoadArgs),
 }
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> ExitCode {
     match &args.what {
         Some(What::Masks(args)) => crate::exit::end(masks::run(args)),
+        Some(What::Serve(args)) => crate::exit::end(serve::run(args)),
         None => crate::exit::end(bench(args)),
     }
 }

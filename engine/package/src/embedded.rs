@@ -10,6 +10,10 @@ use crate::weights::Weights;
 /// What the embedded package is called.
 pub const EMBEDDED_NAME: &str = "embedded";
 
+/// Conversations that the embedded model was judged by, a JSON object a line: messages, tools, and the
+/// answer that is expected.
+pub const EMBEDDED_BATTERY: &str = include_str!("../embedded/battery.jsonl");
+
 /// Bytes that begin at a multiple of 64, so that weights can be read in place as any element type.
 #[repr(C, align(64))]
 struct Aligned<B: ?Sized>(B);

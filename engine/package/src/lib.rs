@@ -27,7 +27,7 @@ pub use config::{
     SUPPORTED_MODEL_TYPES,
 };
 pub use contract::{Contract, ReasoningTags, SamplingDefaults};
-pub use embedded::EMBEDDED_NAME;
+pub use embedded::{EMBEDDED_BATTERY, EMBEDDED_NAME};
 pub use error::PackageError;
 pub use open::{EncodedPrompt, Package};
 pub use progress::{NoProgress, Progress};

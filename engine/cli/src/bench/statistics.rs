@@ -28,9 +28,36 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
+/// The mean.
+///
+/// # Panics
+/// If there is no value: a benchmark that measured nothing has no result.
+pub fn mean(values: &[f64]) -> f64 {
+    assert!(!values.is_empty(), "nothing was measured");
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The mean of values that count as often as their weights say; none if no weight is above zero.
+pub fn weighted_mean(values_and_weights: &[(f64, f64)]) -> Option<f64> {
+    let all: f64 = values_and_weights.iter().map(|(_, weight)| weight).sum();
+    let sum: f64 = values_and_weights
+        .iter()
+        .map(|(value, weight)| value * weight)
+        .sum();
+    (all > 0.0).then(|| sum / all)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{median, quantile};
+    use super::{mean, median, quantile, weighted_mean};
+
+    #[test]
+    fn means() {
+        assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
+        assert_eq!(weighted_mean(&[(1.0, 3.0), (5.0, 1.0)]), Some(2.0));
+        assert_eq!(weighted_mean(&[(1.0, 0.0)]), None);
+        assert_eq!(weighted_mean(&[]), None);
+    }
 
     #[test]
     fn shares() {
