@@ -289,8 +289,10 @@ impl DraftState {
         };
         if suffix > 0 {
             let own = self.own.find(written.tokens, &text, SUFFIX_LEN_MIN);
-            let recent = written.recent.find(&text, SUFFIX_LEN_MIN);
-            let recent = recent.filter(|_| self.shares);
+            let recent = match self.shares {
+                true => written.recent.find(&text, SUFFIX_LEN_MIN),
+                false => None,
+            };
             match (own, recent) {
                 (Some(own), recent) if recent.is_none_or(|recent| recent.len <= own.len) => {
                     copied(own.next, suffix, &mut drafts, DraftSource::Suffix);

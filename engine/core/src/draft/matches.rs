@@ -55,25 +55,18 @@ impl MatchIndex {
         text: &[TokenId],
         len_min: usize,
     ) -> Option<Match> {
-        let from = text.len().checked_sub(KEY_LEN)?;
-        let mut at = *self.latest.get(&key(&text[from..]))?;
         let mut best: Option<Match> = None;
-        for _ in 0..CHAIN_MAX {
-            let next = at as usize;
-            let len = num_agreeing(&history[..next], text);
-            if len >= len_min && best.is_none_or(|best| len > best.len) {
-                best = Some(Match { next, len });
+        for place in self.places(history, text) {
+            if place.len >= len_min && best.is_none_or(|best| place.len > best.len) {
+                best = Some(place);
             }
-            at = self.earlier[next];
-            if at == NONE || best.is_some_and(|best| best.len == LEN_MAX) {
+            if best.is_some_and(|best| best.len == LEN_MAX) {
                 break;
             }
         }
         best
     }
-}
 
-impl MatchIndex {
     /// The latest place whose end agrees with the end of a text in at least `len_min` tokens, more tokens
     /// being preferred only up to three: what comes next is best told by what was said last.
     pub(crate) fn latest(
@@ -82,24 +75,33 @@ impl MatchIndex {
         text: &[TokenId],
         len_min: usize,
     ) -> Option<Match> {
-        let from = text.len().checked_sub(KEY_LEN)?;
-        let mut at = *self.latest.get(&key(&text[from..]))?;
         let mut first: Option<Match> = None;
-        for _ in 0..CHAIN_MAX {
-            let next = at as usize;
-            let len = num_agreeing(&history[..next], text);
-            if len > KEY_LEN && len >= len_min {
-                return Some(Match { next, len });
+        for place in self.places(history, text) {
+            if place.len >= len_min && place.len > KEY_LEN {
+                return Some(place);
             }
-            if len >= len_min && first.is_none() {
-                first = Some(Match { next, len });
-            }
-            at = self.earlier[next];
-            if at == NONE {
-                break;
+            if place.len >= len_min && first.is_none() {
+                first = Some(place);
             }
         }
         first
+    }
+
+    /// Places that agree in the last [`KEY_LEN`] tokens at least, the latest first, at most
+    /// [`CHAIN_MAX`] of them.
+    fn places<'a>(
+        &'a self,
+        history: &'a [TokenId],
+        text: &'a [TokenId],
+    ) -> impl Iterator<Item = Match> + 'a {
+        let from = text.len().checked_sub(KEY_LEN);
+        let latest = from.and_then(|from| self.latest.get(&key(&text[from..])).copied());
+        let earlier = |at: &u32| Some(self.earlier[*at as usize]).filter(|&at| at != NONE);
+        let chain = core::iter::successors(latest, earlier).take(CHAIN_MAX);
+        chain.map(move |at| Match {
+            next: at as usize,
+            len: num_agreeing(&history[..at as usize], text),
+        })
     }
 }
 
