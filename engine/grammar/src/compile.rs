@@ -41,7 +41,7 @@ pub struct GrammarLimits {
     pub symbols_max: usize,
     /// Fuel for one row while a grammar is tried out; a row that a request needs may take many times as much.
     pub probe_fuel: u64,
-    /// Bytes of compiled grammars that are kept, as far as can be told.
+    /// Compiled grammars that are kept.
     pub cache_entries_max: usize,
 }
 

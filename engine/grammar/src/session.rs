@@ -1,7 +1,8 @@
 //! One compiled grammar, and one walk through it. All that is said to `llguidance` is said here.
 //!
-//! Each walk starts from a copy of the same lexer, which was tried out when the grammar was compiled: so a
-//! walk neither waits for another nor depends on what another has seen.
+//! Each walk starts from a copy of the same parser, lexer included, as it was when the grammar was compiled:
+//! so a walk neither waits for another nor depends on what another has seen. What is tried out before is a
+//! parser of its own, since its limits are tighter.
 
 use crate::vocabulary::GrammarVocabulary;
 use llguidance::{

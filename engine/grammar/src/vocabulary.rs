@@ -3,7 +3,7 @@
 
 use llguidance::{ParserFactory, api::ParserLimits};
 use lockstep_step::{Bitmask, TokenId};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 /// Turns text into tokens, as the model's own tokenizer does, without reading control tokens out of it.
@@ -31,6 +31,8 @@ pub struct GrammarVocabulary {
     line_feeds: [Vec<TokenId>; 2],
     /// Tokens without an opening bracket of JSON.
     flat: Bitmask,
+    /// The tokens that tags are.
+    tags: BTreeMap<&'static str, TokenId>,
     factory: ParserFactory,
 }
 
@@ -81,6 +83,13 @@ impl GrammarVocabulary {
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(|error| format!("the vocabulary can't be prepared: {error}"))?;
         factory.quiet();
+        // Looked for here: each request asks for several, and a vocabulary is long.
+        let mut tags = BTreeMap::new();
+        for (id, text) in (0..vocab_size).zip(&parts.token_bytes) {
+            if let Some(&tag) = TAGS.iter().find(|tag| tag.as_bytes() == text) {
+                tags.entry(tag).or_insert(TokenId(id));
+            }
+        }
         let mut flat = Bitmask::all(vocab_size);
         for (id, text) in (0..vocab_size).zip(&parts.token_bytes) {
             if text.iter().any(|byte| matches!(byte, b'[' | b'{')) {
@@ -94,6 +103,7 @@ impl GrammarVocabulary {
         };
         Ok(GrammarVocabulary {
             line_feeds: [exactly(b"\n"), exactly(b"\n\n")],
+            tags,
             flat,
             vocab_size,
             parts,
@@ -122,11 +132,9 @@ impl GrammarVocabulary {
             .filter(|(_, text)| !text.is_empty())
     }
 
-    /// The token that a tag is, if it is one: the first whose text is exactly the tag.
+    /// The token that one of the [`TAGS`] is, if it is one: the first whose text is exactly the tag.
     pub(crate) fn tag(&self, spelled: &str) -> Option<TokenId> {
-        let texts = &self.parts.token_bytes;
-        let found = texts.iter().position(|text| text == spelled.as_bytes());
-        found.and_then(|id| u32::try_from(id).ok()).map(TokenId)
+        self.tags.get(spelled).copied()
     }
 
     pub(crate) fn end_tokens(&self) -> &[TokenId] {
