@@ -128,7 +128,6 @@ enum SaltKind {
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    // Written this way round so that NaN is refused too.
     match (0.001..=100_000.0).contains(&rate) {
         true => Ok(rate),
         false => Err("expected a number from 0.001 to 100000".to_owned()),
