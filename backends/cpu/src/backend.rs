@@ -7,15 +7,11 @@ use crate::model::{Memory, Model, Probe, Wanted, num_state_layers};
 use crate::{Isa, Pool, WeightRule, kernels};
 use lockstep_numerics::sampler::Sampler;
 use lockstep_package::{Package, Progress};
-use lockstep_sampling::sample_seq;
+use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, PlanError, PlanRule, QueryToken, SeqError,
-    SeqId, SeqOutput, SeqPlan, StepId, StepOutput, StepPlan, TokenId, check_plan,
+    Backend, BackendError, BackendLimits, MaskSet, SeqError, SeqOutput, StepOutput, StepPlan,
+    TokenId, check_plan,
 };
-use std::collections::VecDeque;
-
-/// Steps whose draws later plans may refer to.
-const STEPS_KEPT: usize = 4;
 
 /// How a model is loaded and how much it may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +57,6 @@ pub struct MemoryUse {
     pub rows: usize,
 }
 
-/// What a step drew, by sequence.
-type SeqDraws = Vec<(SeqId, Vec<TokenId>)>;
-
 /// A model on the CPU.
 pub struct CpuBackend {
     model: Model,
@@ -72,8 +65,7 @@ pub struct CpuBackend {
     isa: Isa,
     pool: Pool,
     sampler: Sampler,
-    // The last steps' draws, oldest first.
-    drawn: VecDeque<(StepId, SeqDraws)>,
+    drawn: DrawnTokens,
     // A buffer of logits to use again.
     spare: Vec<f32>,
 }
@@ -154,7 +146,7 @@ impl CpuBackend {
             isa,
             pool: Pool::new(options.num_threads),
             sampler: Sampler::at(kernels::level(isa)),
-            drawn: VecDeque::new(),
+            drawn: DrawnTokens::default(),
             spare: Vec::new(),
         })
     }
@@ -207,32 +199,13 @@ impl CpuBackend {
     ) -> Result<(Vec<TokenId>, Vec<Option<SeqError>>), BackendError> {
         check_plan(plan, &self.limits).map_err(BackendError::Refused)?;
         let mut tokens = Vec::with_capacity(plan.num_query_tokens());
-        let mut errors = vec![None; plan.seqs.len()];
-        for (seq, error) in plan.seqs.iter().zip(&mut errors) {
-            for &token in &seq.query {
-                tokens.push(self.resolve(seq, token).unwrap_or_else(|refused| {
-                    error.get_or_insert(SeqError::Refused(refused));
-                    TokenId(0)
-                }));
-            }
+        let mut errors = Vec::with_capacity(plan.seqs.len());
+        for seq in &plan.seqs {
+            let (query, refused) = self.drawn.resolve(seq);
+            tokens.extend(query);
+            errors.push(refused.map(SeqError::Refused));
         }
         Ok((tokens, errors))
-    }
-
-    fn resolve(&self, seq: &SeqPlan, token: QueryToken) -> Result<TokenId, PlanError> {
-        let (step, scored_idx) = match token {
-            QueryToken::Known(token) => return Ok(token),
-            QueryToken::Drawn { step, scored_idx } => (step, scored_idx),
-        };
-        let drawn = self.drawn.iter().find(|(of, _)| *of == step);
-        drawn
-            .and_then(|(_, seqs)| seqs.iter().find(|(of, _)| *of == seq.seq))
-            .and_then(|(_, draws)| draws.get(scored_idx as usize).copied())
-            .ok_or_else(|| PlanError {
-                rule: PlanRule::TokenRange,
-                seq: seq.seq,
-                detail: format!("draw {scored_idx} of step {step} is not known"),
-            })
     }
 
     fn run(&mut self, batch: &Batch<'_>, wanted: Wanted<'_>) -> Faults {
@@ -249,6 +222,7 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     type Forward = CpuForward;
+    type Sampled = StepOutput;
 
     fn limits(&self) -> BackendLimits {
         self.limits
@@ -295,7 +269,7 @@ impl Backend for CpuBackend {
         })
     }
 
-    fn sample(&mut self, forward: CpuForward, masks: &MaskSet) -> Result<StepOutput, BackendError> {
+    fn draw(&mut self, forward: CpuForward, masks: &MaskSet) -> Result<StepOutput, BackendError> {
         let CpuForward {
             plan,
             tokens,
@@ -325,27 +299,16 @@ impl Backend for CpuBackend {
                 draws,
             });
         }
-        self.keep_draws(plan.step, &seqs);
+        self.drawn.keep(plan.step, &seqs);
         self.spare = logits;
         Ok(StepOutput {
             step: plan.step,
             seqs,
         })
     }
-}
 
-impl CpuBackend {
-    fn keep_draws(&mut self, step: StepId, seqs: &[SeqOutput]) {
-        // A step that is computed again replaces what it drew before.
-        self.drawn.retain(|(of, _)| *of != step);
-        if self.drawn.len() == STEPS_KEPT {
-            self.drawn.pop_front();
-        }
-        let draws = seqs.iter().filter_map(|seq| {
-            let draws = seq.draws.as_ref().ok()?;
-            Some((seq.seq, draws.iter().map(|draw| draw.token).collect()))
-        });
-        self.drawn.push_back((step, draws.collect()));
+    fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
+        Ok(sampled)
     }
 }
 

@@ -9,15 +9,14 @@ mod model;
 mod script;
 
 use lockstep_numerics::sampler::Sampler;
-use lockstep_sampling::sample_seq;
+use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, QueryToken, SeqId, SeqOutput, SeqPlan, StepId,
+    Backend, BackendError, BackendLimits, MaskSet, PlanError, SeqError, SeqOutput, StepId,
     StepOutput, StepPlan, TokenId, check_plan,
 };
 use model::Model;
 pub use script::Script;
 use script::Scripts;
-use std::collections::BTreeMap;
 
 /// What the model is like.
 #[derive(Clone, Debug)]
@@ -57,8 +56,7 @@ pub struct Fingerprint {
     model: Model,
     scripts: Scripts,
     sampler: Sampler,
-    /// Of the last step, by sequence: what a later plan's `Drawn` tokens refer to.
-    drawn: BTreeMap<SeqId, (StepId, Vec<TokenId>)>,
+    drawn: DrawnTokens,
 }
 
 /// A step between its phases.
@@ -71,6 +69,7 @@ struct ScoredSeq {
     query: Vec<TokenId>,
     // (scored positions, vocab_size)
     logits: Vec<Vec<f32>>,
+    refused: Option<PlanError>,
 }
 
 impl Fingerprint {
@@ -80,26 +79,9 @@ impl Fingerprint {
             model: Model::new(config.limits, config.seed, config.poison),
             scripts: Scripts::new(config.scripts.clone()),
             sampler: Sampler::new(),
-            drawn: BTreeMap::new(),
+            drawn: DrawnTokens::default(),
             config,
         }
-    }
-
-    fn resolve(&self, seq: &SeqPlan) -> Result<Vec<TokenId>, BackendError> {
-        let resolve_one = |token: &QueryToken| match *token {
-            QueryToken::Known(token) => Ok(token),
-            QueryToken::Drawn { step, scored_idx } => {
-                let drawn = self.drawn.get(&seq.seq).filter(|drawn| drawn.0 == step);
-                let token = drawn.and_then(|drawn| drawn.1.get(scored_idx as usize));
-                token.copied().ok_or_else(|| {
-                    BackendError::Device(format!(
-                        "{:?} refers to draw {scored_idx} of step {step}, which is not known",
-                        seq.seq
-                    ))
-                })
-            }
-        };
-        seq.query.iter().map(resolve_one).collect()
     }
 
     fn logits(&self, context: u64) -> Vec<f32> {
@@ -115,6 +97,7 @@ impl Fingerprint {
 
 impl Backend for Fingerprint {
     type Forward = Scored;
+    type Sampled = StepOutput;
 
     fn limits(&self) -> BackendLimits {
         self.config.limits
@@ -127,7 +110,7 @@ impl Backend for Fingerprint {
         }
         let mut seqs = Vec::with_capacity(plan.seqs.len());
         for seq in &plan.seqs {
-            let query = self.resolve(seq)?;
+            let (query, refused) = self.drawn.resolve(seq);
             let contexts = self.model.compute(seq, &query);
             self.scripts.read(seq, &query);
             let mut logits = Vec::with_capacity(contexts.len());
@@ -136,7 +119,11 @@ impl Backend for Fingerprint {
                 self.scripts.apply(seq, scored.query_idx, &mut row);
                 logits.push(row);
             }
-            seqs.push(ScoredSeq { query, logits });
+            seqs.push(ScoredSeq {
+                query,
+                logits,
+                refused,
+            });
         }
         Ok(Scored {
             plan: plan.clone(),
@@ -144,25 +131,28 @@ impl Backend for Fingerprint {
         })
     }
 
-    fn sample(&mut self, forward: Scored, masks: &MaskSet) -> Result<StepOutput, BackendError> {
-        self.drawn.clear();
+    fn draw(&mut self, forward: Scored, masks: &MaskSet) -> Result<StepOutput, BackendError> {
         let mut seqs = Vec::with_capacity(forward.seqs.len());
         for (seq, scored) in forward.plan.seqs.iter().zip(&forward.seqs) {
             let logits_of = |idx: usize| Ok(&scored.logits[idx][..]);
-            let draws = sample_seq(&mut self.sampler, seq, &scored.query, logits_of, masks);
-            if let Ok(draws) = &draws {
-                let tokens = draws.iter().map(|draw| draw.token).collect();
-                self.drawn.insert(seq.seq, (forward.plan.step, tokens));
-            }
+            let draws = match &scored.refused {
+                Some(refused) => Err(SeqError::Refused(refused.clone())),
+                None => sample_seq(&mut self.sampler, seq, &scored.query, logits_of, masks),
+            };
             seqs.push(SeqOutput {
                 seq: seq.seq,
                 draws,
             });
         }
+        self.drawn.keep(forward.plan.step, &seqs);
         Ok(StepOutput {
             step: forward.plan.step,
             seqs,
         })
+    }
+
+    fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
+        Ok(sampled)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use lockstep_step::{
-    BlockId, Pos, RowId, RowPlan, RowWrite, SamplingParams, ScoredPosition, SeqError,
+    BlockId, Pos, QueryToken, RowId, RowPlan, RowWrite, SamplingParams, ScoredPosition, SeqError,
+    SeqId, SeqPlan, StepId,
 };
 
 const LIMITS: BackendLimits = BackendLimits {
@@ -89,7 +90,7 @@ fn cutting_a_query_changes_nothing_and_a_stale_row_or_a_swapped_block_changes_al
 }
 
 #[test]
-fn a_drawn_token_is_resolved_and_an_unknown_one_fails_the_step() {
+fn a_drawn_token_is_resolved_and_an_unknown_one_is_its_sequences_error() {
     let mut backend = model();
     let first = run(&mut backend, 0, part(0, &known(0..4), &[0], 0, 0)).expect("it draws")[0].token;
     let drawn = QueryToken::Drawn {
@@ -99,15 +100,12 @@ fn a_drawn_token_is_resolved_and_an_unknown_one_fails_the_step() {
     let by_reference = run(&mut backend, 1, part(4, &[drawn], &[0], 0, 1));
     let by_value = run(&mut backend, 2, part(4, &known([first.0]), &[0], 0, 2));
     assert_eq!(by_reference, by_value);
-    let plan = StepPlan {
-        step: StepId(3),
-        seqs: vec![part(4, &[drawn], &[0], 0, 3)],
-        num_mask_rows: 0,
+    let never = QueryToken::Drawn {
+        step: StepId(0),
+        scored_idx: 1,
     };
-    assert!(matches!(
-        backend.forward(&plan),
-        Err(BackendError::Device(_))
-    ));
+    let refused = run(&mut backend, 3, part(4, &[never], &[0], 0, 3));
+    assert!(matches!(refused, Err(SeqError::Refused(_))), "{refused:?}");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Draws the tokens of one sequence's part of a plan: what every backend that samples on the host does
 //! between its logits and its output. It must never see another sequence.
 
+mod drawn;
+
+pub use drawn::DrawnTokens;
 use lockstep_numerics::digest::digest;
 use lockstep_numerics::sampler::{self, DrawError, Sampler, SamplerParams};
 use lockstep_step::{
-    Digest, Draw, Logprobs, MaskSet, PlanError, PlanRule, Pos, SamplingParams, ScoredPosition,
-    SeqError, SeqPlan, TokenId,
+    Digest, Draw, Logprobs, MaskSet, PlanError, PlanRule, Pos, QueryToken, SamplingParams,
+    ScoredPosition, SeqError, SeqPlan, TokenId,
 };
 
 /// Draws the token of each scored position of a sequence, in order.
@@ -26,7 +29,7 @@ pub fn sample_seq<'a>(
     logits_of: impl Fn(usize) -> Result<&'a [f32], SeqError>,
     masks: &MaskSet,
 ) -> Result<Vec<Draw>, SeqError> {
-    let mut settings = Settings::of(seq);
+    let mut settings = Settings::of(seq, resolved_query);
     let mut draws = Vec::with_capacity(seq.scored.len());
     for (idx, &scored) in seq.scored.iter().enumerate() {
         if idx > 0 {
@@ -59,7 +62,20 @@ struct Settings {
 }
 
 impl Settings {
-    fn of(seq: &SeqPlan) -> Settings {
+    /// As they are at the first scored position. The planner could not count what it didn't know.
+    fn of(seq: &SeqPlan, resolved_query: &[TokenId]) -> Settings {
+        let mut settings = Settings::planned(seq);
+        let first = seq.scored.first().map_or(0, |scored| scored.query_idx);
+        let before = seq.query.iter().zip(resolved_query);
+        for (token, &resolved) in before.take(first as usize + 1) {
+            if matches!(token, QueryToken::Drawn { .. }) {
+                settings.count(resolved);
+            }
+        }
+        settings
+    }
+
+    fn planned(seq: &SeqPlan) -> Settings {
         let counts = seq.counts.iter().map(|count| sampler::TokenCount {
             token: count.token.0,
             in_prompt: count.in_prompt,
@@ -74,7 +90,7 @@ impl Settings {
         }
     }
 
-    /// Counts a draft that stands before the next scored position.
+    /// Counts a token of the output.
     fn count(&mut self, token: TokenId) {
         if !self.has_penalties {
             return;
@@ -185,7 +201,7 @@ fn refused(seq: &SeqPlan, rule: PlanRule, detail: String) -> SeqError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_step::{Bitmask, MaskRow, QueryToken, RowPlan, SeqId, TokenCount};
+    use lockstep_step::{Bitmask, MaskRow, RowPlan, SeqId, StepId, TokenCount};
 
     const VOCAB: usize = 8;
 
@@ -299,6 +315,39 @@ mod tests {
         );
         // 2.0, then 1.4, then 0.8: by then the second best token is better.
         assert_eq!(tokens(drawn), [1, 1, 2]);
+    }
+
+    #[test]
+    fn a_token_that_the_planner_could_not_know_is_counted() {
+        let rows = [row(1), row(1)];
+        let draw = |is_reference: bool| {
+            let (mut seq, mut query) = part(&[1], false);
+            seq.sampling.frequency_penalty = 0.6;
+            query[0] = TokenId(1);
+            let one = |token: u32, output| TokenCount {
+                token: TokenId(token),
+                in_prompt: false,
+                output,
+            };
+            if is_reference {
+                seq.query[0] = QueryToken::Drawn {
+                    step: StepId(0),
+                    scored_idx: 0,
+                };
+            } else {
+                seq.counts = vec![one(1, 1)];
+            }
+            let logits = |idx: usize| Ok(&rows[idx][..]);
+            tokens(sample_seq(
+                &mut Sampler::new(),
+                &seq,
+                &query,
+                logits,
+                &MaskSet::default(),
+            ))
+        };
+        assert_eq!(draw(false), [1, 2], "2.0 less 0.6, then less 1.2");
+        assert_eq!(draw(true), [1, 2]);
     }
 
     #[test]

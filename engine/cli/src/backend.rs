@@ -83,6 +83,7 @@ impl AnyBackend {
 
 impl Backend for AnyBackend {
     type Forward = AnyForward;
+    type Sampled = StepOutput;
 
     fn limits(&self) -> BackendLimits {
         match self {
@@ -100,14 +101,18 @@ impl Backend for AnyBackend {
         })
     }
 
-    fn sample(&mut self, forward: AnyForward, masks: &MaskSet) -> Result<StepOutput, BackendError> {
+    fn draw(&mut self, forward: AnyForward, masks: &MaskSet) -> Result<StepOutput, BackendError> {
         match (self, forward) {
-            (AnyBackend::Cpu(backend), AnyForward::Cpu(forward)) => backend.sample(*forward, masks),
+            (AnyBackend::Cpu(backend), AnyForward::Cpu(forward)) => backend.draw(*forward, masks),
             (AnyBackend::Fingerprint(backend), AnyForward::Fingerprint(forward)) => {
-                backend.sample(*forward, masks)
+                backend.draw(*forward, masks)
             }
             _ => Err(BackendError::Device("a step of another backend".to_owned())),
         }
+    }
+
+    fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
+        Ok(sampled)
     }
 }
 

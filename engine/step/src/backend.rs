@@ -1,7 +1,10 @@
 //! The two traits of the engine: what runs a step, and what says which tokens are allowed.
 
-use crate::{Bitmask, MaskSet, PlanError, StepOutput, StepPlan, TokenId};
-use alloc::{string::String, vec::Vec};
+use crate::{
+    Bitmask, MaskSet, ModelDrafter, PlanError, Proposal, ProposalPlan, StepOutput, StepPlan,
+    TokenId,
+};
+use alloc::{format, string::String, vec::Vec};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +25,14 @@ pub struct BackendLimits {
 
 /// Runs steps. A backend sees ids only: it knows no request, and keeps no tokens.
 ///
-/// A step has two phases, so that masks can be filled while the first one runs:
-/// [`forward`](Backend::forward) computes logits of the scored positions, [`sample`](Backend::sample)
-/// draws from them.
+/// A step has three phases. [`forward`](Backend::forward) computes logits of the scored positions; masks can
+/// be filled while it runs. [`draw`](Backend::draw) draws from them. [`collect`](Backend::collect) waits for
+/// what was drawn; the next step may have been started before that, and refer to it.
 pub trait Backend {
-    /// A step between its phases.
+    /// A step whose logits are being computed.
     type Forward;
+    /// A step whose tokens are being drawn.
+    type Sampled;
 
     /// What this backend can hold.
     fn limits(&self) -> BackendLimits;
@@ -38,15 +43,57 @@ pub trait Backend {
     /// If the plan breaks a rule that only the backend can check, or the device failed.
     fn forward(&mut self, plan: &StepPlan) -> Result<Self::Forward, BackendError>;
 
-    /// Ends a step: applies the masks and draws one token per scored position.
+    /// Applies the masks and draws one token per scored position.
     ///
     /// # Errors
     /// If a mask has the wrong width, or the device failed.
+    fn draw(
+        &mut self,
+        forward: Self::Forward,
+        masks: &MaskSet,
+    ) -> Result<Self::Sampled, BackendError>;
+
+    /// Ends a step: waits for its draws.
+    ///
+    /// # Errors
+    /// If the device failed.
+    fn collect(&mut self, sampled: Self::Sampled) -> Result<StepOutput, BackendError>;
+
+    /// [`draw`](Backend::draw) and [`collect`](Backend::collect) in one.
+    ///
+    /// # Errors
+    /// As these.
     fn sample(
         &mut self,
         forward: Self::Forward,
         masks: &MaskSet,
-    ) -> Result<StepOutput, BackendError>;
+    ) -> Result<StepOutput, BackendError> {
+        let sampled = self.draw(forward, masks)?;
+        self.collect(sampled)
+    }
+
+    /// Whether a step goes on by itself once it was started: then the next one is best planned meanwhile.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
+    /// Whether such a model is there to be asked for drafts.
+    fn has_drafter(&self, drafter: ModelDrafter) -> bool {
+        let _ = drafter;
+        false
+    }
+
+    /// Asks a model that drafts. No step is lost where this fails: there are no drafts then.
+    ///
+    /// # Errors
+    /// If there is no such drafter, the question breaks a rule, or the device failed.
+    fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
+        let names = plan.seqs.iter().map(|seq| seq.drafter);
+        Err(BackendError::Device(format!(
+            "no model drafts here: {:?}",
+            names.collect::<Vec<_>>()
+        )))
+    }
 }
 
 /// A failure of a whole step.

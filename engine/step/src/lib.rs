@@ -15,6 +15,7 @@ mod ledger;
 mod mask;
 mod output;
 mod plan;
+mod propose;
 mod sampling;
 
 pub use backend::{Backend, BackendError, BackendLimits, Matcher, MatcherError};
@@ -24,4 +25,5 @@ pub use ledger::Ledger;
 pub use mask::{Bitmask, MaskSet};
 pub use output::{Draw, Logprobs, SeqError, SeqOutput, StepOutput};
 pub use plan::{BLOCK_LEN, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepPlan};
+pub use propose::{ModelDrafter, Proposal, ProposalPlan, SeqProposalPlan, check_proposals};
 pub use sampling::{SamplingParams, TokenCount};

@@ -54,8 +54,9 @@ pub struct SeqPlan {
     pub scored: Vec<ScoredPosition>,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
-    /// For penalties: every token at or before the first scored position, counted, in ascending order of
-    /// token id. Empty where no penalty is set. Later scored positions add the drafts before them.
+    /// For penalties: every known token at or before the first scored position, counted, in ascending order of
+    /// token id. Empty where no penalty is set. Whoever finds out what [`QueryToken::Drawn`] stands for adds
+    /// it, as output; later scored positions add the drafts before them.
     pub counts: Vec<TokenCount>,
 }
 

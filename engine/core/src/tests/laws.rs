@@ -509,6 +509,7 @@ struct StaleRow(Fingerprint);
 
 impl Backend for StaleRow {
     type Forward = <Fingerprint as Backend>::Forward;
+    type Sampled = lockstep_step::StepOutput;
 
     fn limits(&self) -> BackendLimits {
         self.0.limits()
@@ -532,12 +533,19 @@ impl Backend for StaleRow {
         self.0.forward(&plan)
     }
 
-    fn sample(
+    fn draw(
         &mut self,
         forward: Self::Forward,
         masks: &lockstep_step::MaskSet,
+    ) -> Result<Self::Sampled, lockstep_step::BackendError> {
+        self.0.draw(forward, masks)
+    }
+
+    fn collect(
+        &mut self,
+        sampled: Self::Sampled,
     ) -> Result<lockstep_step::StepOutput, lockstep_step::BackendError> {
-        self.0.sample(forward, masks)
+        self.0.collect(sampled)
     }
 }
 

@@ -24,6 +24,7 @@ struct Broken {
 
 impl Backend for Broken {
     type Forward = (u64, <Fingerprint as Backend>::Forward);
+    type Sampled = (u64, <Fingerprint as Backend>::Sampled);
 
     fn limits(&self) -> BackendLimits {
         self.inner.limits()
@@ -33,12 +34,16 @@ impl Backend for Broken {
         Ok((plan.step.0, self.inner.forward(plan)?))
     }
 
-    fn sample(
+    fn draw(
         &mut self,
         (step, forward): Self::Forward,
         masks: &MaskSet,
-    ) -> Result<StepOutput, BackendError> {
-        let mut output = self.inner.sample(forward, masks)?;
+    ) -> Result<Self::Sampled, BackendError> {
+        Ok((step, self.inner.draw(forward, masks)?))
+    }
+
+    fn collect(&mut self, (step, sampled): Self::Sampled) -> Result<StepOutput, BackendError> {
+        let mut output = self.inner.collect(sampled)?;
         if step == self.at_step {
             match self.wrong {
                 Wrong::ForgetsASequence => drop(output.seqs.pop()),
