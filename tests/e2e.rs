@@ -2,6 +2,7 @@
 //! may reach into a crate of the engine.
 
 mod bad_input;
+mod bench_scheduler;
 mod bench_serve;
 mod chat;
 mod commands;

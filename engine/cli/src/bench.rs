@@ -3,8 +3,10 @@
 //! used the processors meanwhile. It must never print a speed without its limit.
 
 mod contention;
+mod host;
 mod machine;
 mod masks;
+mod scheduler;
 mod serve;
 mod statistics;
 mod work;
@@ -32,6 +34,7 @@ Examples:
   lockstep bench --weights f32 --json
   lockstep bench masks -m models/smollm2-135m
   lockstep bench serve --concurrency 1,8
+  lockstep bench scheduler --seqs 256
 
 Run it from a release build, on an idle machine: a row that says CONTENDED is worth little.";
 
@@ -85,6 +88,8 @@ enum What {
     Masks(masks::MasksArgs),
     /// How fast a server answers many requests, over HTTP.
     Serve(serve::LoadArgs),
+    /// What the engine itself costs per step, with a model that costs nothing.
+    Scheduler(scheduler::SchedulerArgs),
 }
 
 /// Runs the command.
@@ -92,6 +97,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     match &args.what {
         Some(What::Masks(args)) => crate::exit::end(masks::run(args)),
         Some(What::Serve(args)) => crate::exit::end(serve::run(args)),
+        Some(What::Scheduler(args)) => crate::exit::end(scheduler::run(args)),
         None => crate::exit::end(bench(args)),
     }
 }

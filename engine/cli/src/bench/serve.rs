@@ -11,7 +11,7 @@ mod stream;
 mod table;
 mod workload;
 
-use super::contention::Meter;
+use super::{contention::Meter, host};
 use crate::{
     exit::{Exit, Failure},
     flags::{EngineArgs, MachineArgs, ModelArgs},
@@ -27,7 +27,6 @@ use serde_json::{Value, json};
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use workload::{Requests, Shape, Workload};
@@ -344,7 +343,7 @@ fn whole(args: &LoadArgs, target: &Target, requests: &Requests, runs: Vec<Value>
         "version": env!("CARGO_PKG_VERSION"),
         "debug_build": cfg!(debug_assertions),
         "command_line": without_key(env::args().collect()),
-        "machine": machine(),
+        "machine": host::about(),
         "server": {
             "about": about,
             "url": args.url,
@@ -376,21 +375,6 @@ fn without_key(mut words: Vec<String>) -> Vec<String> {
         }
     }
     words
-}
-
-/// The machine of the clients, and of a server in this process.
-fn machine() -> Value {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let named = |line: &str| {
-        let (name, value) = line.split_once(':')?;
-        (name.trim() == "model name").then(|| value.trim().to_owned())
-    };
-    json!({
-        "os": env::consts::OS,
-        "architecture": env::consts::ARCH,
-        "processor": info.lines().find_map(named),
-        "num_processors": thread::available_parallelism().map_or(1, |num| num.get()),
-    })
 }
 
 /// Fails if a run failed: figures of the few that were lucky mean nothing.
