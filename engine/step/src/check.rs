@@ -1,15 +1,13 @@
 //! The rules of a plan that can be seen in the plan alone. A plan that breaks one is refused with the
 //! rule's name and never reaches a kernel. Rules that need the past are in `ledger.rs`.
 
-use crate::{BLOCK_LEN, BackendLimits, BlockId, RowId, SeqId, SeqPlan, StepPlan};
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    format,
-    string::String,
-    vec,
-};
+mod uses;
+
+use crate::{BLOCK_LEN, BackendLimits, BlockId, QueryToken, RowId, SeqId, SeqPlan, StepPlan};
+use alloc::{format, string::String, vec::Vec};
 use core::fmt;
 use serde::{Deserialize, Serialize};
+use uses::Uses;
 
 /// The rules, by name. `docs/ARCHITECTURE.md` lists the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -116,36 +114,177 @@ pub(crate) fn ensure(
     }
 }
 
-/// Checks every rule that can be seen in the plan alone.
+/// Checks every rule that can be seen in the plan alone. Whoever checks one plan after another does so with
+/// a [`PlanChecker`], which says the same.
 ///
 /// # Errors
 /// The first rule that is broken, in the order of [`PlanRule::ALL`] within a sequence.
 pub fn check_plan(plan: &StepPlan, limits: &BackendLimits) -> Result<(), PlanError> {
-    let mut num_query_tokens = 0;
-    for (idx, seq) in plan.seqs.iter().enumerate() {
-        let ascends = idx == 0 || plan.seqs[idx - 1].seq < seq.seq;
-        ensure(ascends, PlanRule::SeqsAscend, seq.seq, || {
-            format!("at index {idx}")
-        })?;
-        num_query_tokens += seq.query.len();
-        ensure(
-            !seq.query.is_empty() && num_query_tokens <= limits.query_tokens_max as usize,
-            PlanRule::QuerySize,
-            seq.seq,
-            || {
-                let (own, max) = (seq.query.len(), limits.query_tokens_max);
-                format!("{own} tokens, {num_query_tokens} in the step so far, at most {max}")
-            },
-        )?;
-        check_lengths(seq, limits)?;
-        check_block_table(seq, limits)?;
-        check_rows(seq, limits)?;
-        check_scored(seq)?;
-        check_tokens(seq, limits)?;
+    PlanChecker::default().check(plan, limits)
+}
+
+/// Checks plans, and remembers nothing of them but where it notes who names what.
+#[derive(Clone, Debug, Default)]
+pub struct PlanChecker {
+    blocks: Uses,
+    rows: Uses,
+    /// Which mask rows a scored position names.
+    mask_rows: Vec<bool>,
+}
+
+impl PlanChecker {
+    /// As [`check_plan`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&mut self, plan: &StepPlan, limits: &BackendLimits) -> Result<(), PlanError> {
+        self.blocks.begin(limits.num_blocks, plan.seqs.len());
+        self.rows.begin(limits.num_rows, plan.seqs.len());
+        let mut num_query_tokens = 0;
+        for (idx, seq) in plan.seqs.iter().enumerate() {
+            let ascends = idx == 0 || plan.seqs[idx - 1].seq < seq.seq;
+            ensure(ascends, PlanRule::SeqsAscend, seq.seq, || {
+                format!("at index {idx}")
+            })?;
+            num_query_tokens += seq.query.len();
+            ensure(
+                !seq.query.is_empty() && num_query_tokens <= limits.query_tokens_max as usize,
+                PlanRule::QuerySize,
+                seq.seq,
+                || {
+                    let (own, max) = (seq.query.len(), limits.query_tokens_max);
+                    format!("{own} tokens, {num_query_tokens} in the step so far, at most {max}")
+                },
+            )?;
+            check_lengths(seq, limits)?;
+            self.check_block_table(idx, seq, limits)?;
+            self.check_rows(idx, seq, limits)?;
+            check_scored(seq)?;
+            check_tokens(seq, limits)?;
+        }
+        self.check_written_blocks(plan)?;
+        self.check_written_rows(plan)?;
+        self.check_mask_rows(plan)
     }
-    check_written_blocks(plan)?;
-    check_written_rows(plan)?;
-    check_mask_rows(plan)
+
+    fn check_block_table(
+        &mut self,
+        idx: usize,
+        seq: &SeqPlan,
+        limits: &BackendLimits,
+    ) -> Result<(), PlanError> {
+        let needed = seq.end().0.div_ceil(BLOCK_LEN) as usize;
+        let rule = PlanRule::BlockTable;
+        ensure(seq.block_table.len() == needed, rule, seq.seq, || {
+            format!(
+                "{} blocks for {} positions",
+                seq.block_table.len(),
+                seq.end()
+            )
+        })?;
+        for &block in &seq.block_table {
+            ensure(block.0 < limits.num_blocks, rule, seq.seq, || {
+                format!("block {block} of {}", limits.num_blocks)
+            })?;
+            ensure(self.blocks.note(block.0, idx), rule, seq.seq, || {
+                format!("block {block} twice")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_rows(
+        &mut self,
+        idx: usize,
+        seq: &SeqPlan,
+        limits: &BackendLimits,
+    ) -> Result<(), PlanError> {
+        let rule = PlanRule::Rows;
+        if limits.num_rows == 0 {
+            let none = seq.rows.read.is_none() && seq.rows.writes.is_empty();
+            return ensure(none, rule, seq.seq, || {
+                "the model has no recurrent state".into()
+            });
+        }
+        ensure(
+            seq.rows.read.is_some() == (seq.start.0 > 0),
+            rule,
+            seq.seq,
+            || format!("start {} reads {:?}", seq.start, seq.rows.read),
+        )?;
+        for row in rows(seq) {
+            ensure(row.0 < limits.num_rows, rule, seq.seq, || {
+                format!("row {row} of {}", limits.num_rows)
+            })?;
+            self.rows.note(row.0, idx);
+        }
+        check_row_indices(seq)
+    }
+
+    fn check_written_blocks(&self, plan: &StepPlan) -> Result<(), PlanError> {
+        for seq in &plan.seqs {
+            let first_written = (seq.start.0 / BLOCK_LEN) as usize;
+            for &block in &seq.block_table[first_written..] {
+                let is_own = !self.blocks.is_shared(block.0);
+                ensure(is_own, PlanRule::WrittenBlockShared, seq.seq, || {
+                    let num_users = num_tables_with(plan, block);
+                    format!("block {block} is written and in {num_users} tables")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_written_rows(&self, plan: &StepPlan) -> Result<(), PlanError> {
+        for seq in &plan.seqs {
+            for write in &seq.rows.writes {
+                let row = write.row;
+                let is_own = !self.rows.is_shared(row.0);
+                ensure(is_own, PlanRule::WrittenRowShared, seq.seq, || {
+                    let named = plan.seqs.iter().flat_map(rows);
+                    let num_named = named.filter(|&named| named == row).count();
+                    format!("row {row} is written and named {num_named} times")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_mask_rows(&mut self, plan: &StepPlan) -> Result<(), PlanError> {
+        let used = &mut self.mask_rows;
+        used.clear();
+        used.resize(plan.num_mask_rows as usize, false);
+        for seq in &plan.seqs {
+            for scored in &seq.scored {
+                let Some(row) = scored.mask else { continue };
+                let free = used.get(row.0 as usize) == Some(&false);
+                ensure(free, PlanRule::MaskRows, seq.seq, || {
+                    format!(
+                        "mask row {row} of {} is missing or taken",
+                        plan.num_mask_rows
+                    )
+                })?;
+                used[row.0 as usize] = true;
+            }
+        }
+        if let (Some(idx), Some(seq)) = (used.iter().position(|used| !used), plan.seqs.first()) {
+            return ensure(false, PlanRule::MaskRows, seq.seq, || {
+                format!("mask row {idx} is unused")
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Every row that a sequence names.
+fn rows(seq: &SeqPlan) -> impl Iterator<Item = RowId> + '_ {
+    let writes = seq.rows.writes.iter().map(|write| write.row);
+    seq.rows.read.into_iter().chain(writes)
+}
+
+fn num_tables_with(plan: &StepPlan, block: BlockId) -> usize {
+    let tables = plan.seqs.iter().map(|seq| &seq.block_table);
+    tables.filter(|table| table.contains(&block)).count()
 }
 
 fn check_lengths(seq: &SeqPlan, limits: &BackendLimits) -> Result<(), PlanError> {
@@ -164,52 +303,9 @@ fn check_lengths(seq: &SeqPlan, limits: &BackendLimits) -> Result<(), PlanError>
     )
 }
 
-fn check_block_table(seq: &SeqPlan, limits: &BackendLimits) -> Result<(), PlanError> {
-    let needed = seq.end().0.div_ceil(BLOCK_LEN) as usize;
-    let rule = PlanRule::BlockTable;
-    ensure(seq.block_table.len() == needed, rule, seq.seq, || {
-        format!(
-            "{} blocks for {} positions",
-            seq.block_table.len(),
-            seq.end()
-        )
-    })?;
-    let mut seen = BTreeSet::new();
-    for &block in &seq.block_table {
-        ensure(block.0 < limits.num_blocks, rule, seq.seq, || {
-            format!("block {block} of {}", limits.num_blocks)
-        })?;
-        ensure(seen.insert(block), rule, seq.seq, || {
-            format!("block {block} twice")
-        })?;
-    }
-    Ok(())
-}
-
-fn check_rows(seq: &SeqPlan, limits: &BackendLimits) -> Result<(), PlanError> {
+/// Where in the query rows are written.
+fn check_row_indices(seq: &SeqPlan) -> Result<(), PlanError> {
     let rule = PlanRule::Rows;
-    if limits.num_rows == 0 {
-        let none = seq.rows.read.is_none() && seq.rows.writes.is_empty();
-        return ensure(none, rule, seq.seq, || {
-            "the model has no recurrent state".into()
-        });
-    }
-    ensure(
-        seq.rows.read.is_some() == (seq.start.0 > 0),
-        rule,
-        seq.seq,
-        || format!("start {} reads {:?}", seq.start, seq.rows.read),
-    )?;
-    let named = seq
-        .rows
-        .read
-        .into_iter()
-        .chain(seq.rows.writes.iter().map(|write| write.row));
-    for row in named {
-        ensure(row.0 < limits.num_rows, rule, seq.seq, || {
-            format!("row {row} of {}", limits.num_rows)
-        })?;
-    }
     let query_len = seq.query.len() as u32;
     for pair in seq.rows.writes.windows(2) {
         ensure(pair[0].query_idx < pair[1].query_idx, rule, seq.seq, || {
@@ -220,13 +316,14 @@ fn check_rows(seq: &SeqPlan, limits: &BackendLimits) -> Result<(), PlanError> {
         })?;
     }
     // The last committed token and every draft: wherever the commit may end, its state must exist.
-    for query_idx in query_len - 1 - seq.num_drafts..query_len {
-        let written = seq
-            .rows
-            .writes
-            .iter()
-            .any(|write| write.query_idx == query_idx);
-        ensure(written, rule, seq.seq, || {
+    let wanted = query_len - 1 - seq.num_drafts..query_len;
+    let is_wanted = |write: &&crate::RowWrite| write.query_idx >= wanted.start;
+    let mut written = seq.rows.writes.iter().skip_while(|write| !is_wanted(write));
+    for query_idx in wanted.clone() {
+        let is_next = written
+            .next()
+            .is_some_and(|write| write.query_idx == query_idx);
+        ensure(is_next, rule, seq.seq, || {
             format!("no row after query token {query_idx}")
         })?;
     }
@@ -260,7 +357,7 @@ fn check_scored(seq: &SeqPlan) -> Result<(), PlanError> {
 
 fn check_tokens(seq: &SeqPlan, limits: &BackendLimits) -> Result<(), PlanError> {
     for (idx, token) in seq.query.iter().enumerate() {
-        if let crate::QueryToken::Known(token) = token {
+        if let QueryToken::Known(token) = token {
             ensure(
                 token.0 < limits.vocab_size,
                 PlanRule::TokenRange,
@@ -273,81 +370,6 @@ fn check_tokens(seq: &SeqPlan, limits: &BackendLimits) -> Result<(), PlanError> 
                 },
             )?;
         }
-    }
-    Ok(())
-}
-
-fn check_written_blocks(plan: &StepPlan) -> Result<(), PlanError> {
-    let mut users: BTreeMap<BlockId, u32> = BTreeMap::new();
-    for seq in &plan.seqs {
-        for &block in &seq.block_table {
-            *users.entry(block).or_default() += 1;
-        }
-    }
-    for seq in &plan.seqs {
-        let first_written = (seq.start.0 / BLOCK_LEN) as usize;
-        for block in &seq.block_table[first_written..] {
-            let num_users = users[block];
-            ensure(
-                num_users == 1,
-                PlanRule::WrittenBlockShared,
-                seq.seq,
-                || format!("block {block} is written and in {num_users} tables"),
-            )?;
-        }
-    }
-    Ok(())
-}
-
-fn check_written_rows(plan: &StepPlan) -> Result<(), PlanError> {
-    let mut named: BTreeMap<RowId, u32> = BTreeMap::new();
-    for seq in &plan.seqs {
-        for row in seq
-            .rows
-            .read
-            .into_iter()
-            .chain(seq.rows.writes.iter().map(|write| write.row))
-        {
-            *named.entry(row).or_default() += 1;
-        }
-    }
-    for seq in &plan.seqs {
-        for write in &seq.rows.writes {
-            ensure(
-                named[&write.row] == 1,
-                PlanRule::WrittenRowShared,
-                seq.seq,
-                || {
-                    format!(
-                        "row {} is written and named {} times",
-                        write.row, named[&write.row]
-                    )
-                },
-            )?;
-        }
-    }
-    Ok(())
-}
-
-fn check_mask_rows(plan: &StepPlan) -> Result<(), PlanError> {
-    let mut used = vec![false; plan.num_mask_rows as usize];
-    for seq in &plan.seqs {
-        for scored in &seq.scored {
-            let Some(row) = scored.mask else { continue };
-            let free = used.get(row.0 as usize) == Some(&false);
-            ensure(free, PlanRule::MaskRows, seq.seq, || {
-                format!(
-                    "mask row {row} of {} is missing or taken",
-                    plan.num_mask_rows
-                )
-            })?;
-            used[row.0 as usize] = true;
-        }
-    }
-    if let (Some(idx), Some(seq)) = (used.iter().position(|used| !used), plan.seqs.first()) {
-        return ensure(false, PlanRule::MaskRows, seq.seq, || {
-            format!("mask row {idx} is unused")
-        });
     }
     Ok(())
 }

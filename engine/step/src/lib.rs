@@ -19,7 +19,7 @@ mod propose;
 mod sampling;
 
 pub use backend::{Backend, BackendError, BackendLimits, Matcher, MatcherError};
-pub use check::{PlanError, PlanRule, check_plan};
+pub use check::{PlanChecker, PlanError, PlanRule, check_plan};
 pub use ids::{BlockId, Digest, MaskRow, Pos, RowId, SeqId, StepId, TokenId};
 pub use ledger::Ledger;
 pub use mask::{Bitmask, MaskSet};

@@ -1,7 +1,9 @@
 //! One broken plan per rule, each refused by that rule's name.
 
 use crate::*;
-use alloc::{vec, vec::Vec};
+use alloc::{collections::BTreeSet, vec, vec::Vec};
+use core::cell::RefCell;
+use proptest::{prelude::*, test_runner::TestRunner};
 
 const LIMITS: BackendLimits = BackendLimits {
     vocab_size: 100,
@@ -217,4 +219,73 @@ fn a_model_without_rows_is_given_none() {
     );
     no_rows.seqs[0].rows = RowPlan::default();
     assert_eq!(check_plan(&no_rows, &limits), Ok(()));
+}
+
+/// Plans that are right but for what blocks and rows are named.
+fn named_at_random() -> impl Strategy<Value = StepPlan> {
+    let part = (0u32..130, 1u32..40).prop_flat_map(|(start, len)| {
+        let needed = (start + len).div_ceil(64) as usize;
+        let blocks = prop::collection::vec(0u32..12, needed);
+        (Just((start, len)), blocks, 0u32..8, 0u32..8)
+    });
+    prop::collection::vec(part, 0..4).prop_map(|parts| {
+        let seqs = (0..)
+            .zip(parts)
+            .map(|(id, ((start, len), blocks, read, written))| {
+                let mut seq = seq(id, start, len, 0, read);
+                seq.block_table = blocks.into_iter().map(BlockId).collect();
+                seq.rows.writes[0].row = RowId(written);
+                seq
+            });
+        plan(seqs.collect())
+    })
+}
+
+/// The rules about names as they are worded, whatever it takes.
+fn plainly_broken(plan: &StepPlan) -> Option<PlanRule> {
+    let all_blocks = || plan.seqs.iter().flat_map(|seq| &seq.block_table);
+    let rows = |seq: &SeqPlan| {
+        let writes = seq.rows.writes.iter().map(|write| write.row);
+        Vec::from_iter(seq.rows.read.into_iter().chain(writes))
+    };
+    let all_rows = Vec::from_iter(plan.seqs.iter().flat_map(rows));
+    let twice = |seq: &SeqPlan| {
+        let different: BTreeSet<BlockId> = seq.block_table.iter().copied().collect();
+        different.len() < seq.block_table.len()
+    };
+    let writes_shared_block = |seq: &SeqPlan| {
+        let mut written = seq.block_table[(seq.start.0 / 64) as usize..].iter();
+        written.any(|block| all_blocks().filter(|&other| other == block).count() > 1)
+    };
+    let writes_shared_row = |seq: &SeqPlan| {
+        let mut written = seq.rows.writes.iter();
+        written.any(|write| all_rows.iter().filter(|&&row| row == write.row).count() > 1)
+    };
+    if plan.seqs.iter().any(twice) {
+        Some(PlanRule::BlockTable)
+    } else if plan.seqs.iter().any(writes_shared_block) {
+        Some(PlanRule::WrittenBlockShared)
+    } else if plan.seqs.iter().any(writes_shared_row) {
+        Some(PlanRule::WrittenRowShared)
+    } else {
+        None
+    }
+}
+
+#[test]
+fn a_checker_that_saw_other_plans_finds_what_the_rules_say() {
+    // Whatever was noted of one plan must not show in the next, so all go through the same one.
+    let checker = RefCell::new(PlanChecker::default());
+    let seen = RefCell::new(BTreeSet::new());
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(3000));
+    let checked = runner.run(&named_at_random(), |plan| {
+        let found = checker.borrow_mut().check(&plan, &LIMITS);
+        prop_assert_eq!(&found, &check_plan(&plan, &LIMITS));
+        let rule = found.err().map(|error| error.rule);
+        prop_assert_eq!(rule, plainly_broken(&plan));
+        seen.borrow_mut().insert(rule);
+        Ok(())
+    });
+    checked.expect("the rules are the same");
+    assert_eq!(seen.borrow().len(), 4, "each of the three, and none");
 }
