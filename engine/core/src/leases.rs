@@ -2,16 +2,19 @@
 //! only when all are gone, so that nothing is reused under a running step. What nobody but the cache holds
 //! is idle: it can be had like a free one, once the cache has given it up.
 
+mod free;
+mod order;
+
 use crate::EngineFault;
-use alloc::{collections::BTreeSet, vec, vec::Vec};
+use alloc::{vec, vec::Vec};
+use free::FreeSet;
+use order::Arrivals;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Holders {
     owners: u32,
     leases: u32,
     is_cached: bool,
-    /// When it became idle, for its place among the idle ones.
-    idle_since: u64,
 }
 
 /// Where an id stands. It follows from its holders.
@@ -37,12 +40,10 @@ impl Holders {
 pub(crate) struct LeasePool {
     name: &'static str,
     holders: Vec<Holders>,
-    free: BTreeSet<u32>,
+    free: FreeSet,
     /// In the order in which they became idle.
-    idle: BTreeSet<(u64, u32)>,
+    idle: Arrivals,
     num_held: usize,
-    /// Counts what became idle.
-    clock: u64,
 }
 
 impl LeasePool {
@@ -50,10 +51,9 @@ impl LeasePool {
         LeasePool {
             name,
             holders: vec![Holders::default(); len as usize],
-            free: (0..len).collect(),
-            idle: BTreeSet::new(),
+            free: FreeSet::full(len),
+            idle: Arrivals::new(len),
             num_held: 0,
-            clock: 0,
         }
     }
 
@@ -73,7 +73,7 @@ impl LeasePool {
 
     /// Takes the lowest free one; the caller owns it.
     pub(crate) fn take(&mut self) -> Option<u32> {
-        let id = self.free.first().copied()?;
+        let id = self.free.first()?;
         self.change(id, |holders| holders.owners = 1);
         Some(id)
     }
@@ -140,7 +140,7 @@ impl LeasePool {
 
     /// The one that has been idle for longest.
     pub(crate) fn oldest_idle(&self) -> Option<u32> {
-        self.idle.first().map(|&(_, id)| id)
+        self.idle.first()
     }
 
     pub(crate) fn is_idle(&self, id: u32) -> bool {
@@ -200,26 +200,26 @@ impl LeasePool {
     }
 
     /// The one place where holders change: the sets follow.
+    #[inline]
     fn change(&mut self, id: u32, change: impl FnOnce(&mut Holders)) {
         let holders = &mut self.holders[id as usize];
-        let (before, idle_since) = (holders.standing(), holders.idle_since);
+        let before = holders.standing();
         change(holders);
         let after = holders.standing();
-        if before == after {
-            return;
+        if before != after {
+            self.stand(id, before, after);
         }
+    }
+
+    fn stand(&mut self, id: u32, before: Standing, after: Standing) {
         match before {
-            Standing::Free => drop(self.free.remove(&id)),
-            Standing::Idle => drop(self.idle.remove(&(idle_since, id))),
+            Standing::Free => self.free.remove(id),
+            Standing::Idle => self.idle.remove(id),
             Standing::Held => self.num_held -= 1,
         }
         match after {
-            Standing::Free => drop(self.free.insert(id)),
-            Standing::Idle => {
-                self.clock += 1;
-                self.holders[id as usize].idle_since = self.clock;
-                self.idle.insert((self.clock, id));
-            }
+            Standing::Free => self.free.insert(id),
+            Standing::Idle => self.idle.push(id),
             Standing::Held => self.num_held += 1,
         }
     }
