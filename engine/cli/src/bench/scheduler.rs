@@ -53,7 +53,7 @@ pub struct SchedulerArgs {
     #[arg(long, value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     steps: u32,
-    /// Rounds; the one with the lowest mean counts.
+    /// Rounds; the one with the lowest median counts.
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -229,7 +229,7 @@ fn measure(
     let mut best: Option<Round> = None;
     for _ in 0..args.rounds {
         let round = Bench::new(args, variant, vocabulary.clone()).round(args.steps)?;
-        let is_better = |best: &Round| mean(&round.both) < mean(&best.both);
+        let is_better = |best: &Round| quantile(&round.both, 0.5) < quantile(&best.both, 0.5);
         if best.as_ref().is_none_or(is_better) {
             best = Some(round);
         }
@@ -250,7 +250,7 @@ fn measure(
         "commit_us": spread(&round.commit),
         "step_us": spread(&round.both),
         "poll_us": spread(&round.poll),
-        "ns_per_seq": mean(&round.both) * 1e3 / f64::from(variant.num_seqs),
+        "ns_per_seq": quantile(&round.both, 0.5) * 1e3 / f64::from(variant.num_seqs),
         "drafts_per_seq": round.num_drafts as f64 / num_parts,
         "tokens_per_seq": round.num_tokens as f64 / num_parts,
         "query_tokens_per_seq": round.num_query_tokens as f64 / num_parts,
