@@ -380,6 +380,7 @@ fn check_model(package: &Package, weights: WeightRule, num_cases: u32) -> Seen {
             num_rows: 2 * deployment.max_num_seqs + deployment.num_spare_rows,
             query_tokens_max: deployment.max_num_batched_tokens,
             seq_len_max: Some(256),
+            ..CpuOptions::default()
         };
         CpuBackend::load(package, &options, &NoProgress).expect("the model loads")
     })
@@ -398,6 +399,7 @@ fn check_long_prompts(package: &Package, weights: WeightRule, num_blocks: &[usiz
         num_rows: 32,
         query_tokens_max: 1024,
         seq_len_max: Some(640),
+        ..CpuOptions::default()
     };
     let load = || CpuBackend::load(package, &options, &NoProgress).expect("the model loads");
     let (mut plain_backend, mut backend) = (load(), load());

@@ -2,15 +2,16 @@
 //! keeps blocks, rows and the last draws; it must never keep a sequence's tokens or guess its length.
 
 use crate::batch::{Batch, Faults, Machine};
+use crate::draft::{DraftModel, Drafters};
 use crate::load::{LoadError, Loader, ensure_range};
-use crate::model::{Memory, Model, Probe, Wanted, num_state_layers};
+use crate::model::{Memory, Model, Mtp, MtpMemory, Probe, Wanted, num_state_layers};
 use crate::{Isa, Pool, WeightRule, kernels};
 use lockstep_numerics::sampler::Sampler;
 use lockstep_package::{Package, Progress};
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, SeqError, SeqOutput, StepOutput, StepPlan,
-    TokenId, check_plan,
+    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan, SeqError,
+    SeqOutput, StepOutput, StepPlan, TokenId, check_plan, check_proposals,
 };
 
 /// How a model is loaded and how much it may hold.
@@ -30,6 +31,8 @@ pub struct CpuOptions {
     pub query_tokens_max: u32,
     /// The longest sequence in tokens, where it is to be shorter than the model's own.
     pub seq_len_max: Option<u32>,
+    /// Load the checkpoint's own drafting head too. It computes along with every step, and changes no output.
+    pub mtp: bool,
 }
 
 impl Default for CpuOptions {
@@ -42,15 +45,18 @@ impl Default for CpuOptions {
             num_rows: 64,
             query_tokens_max: 512,
             seq_len_max: None,
+            mtp: false,
         }
     }
 }
 
-/// What a loaded model takes, in bytes.
+/// What a loaded model takes, in bytes, drafters included but for `weights`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Weights that a decode step reads.
+    /// Weights of the model that a decode step reads.
     pub weights: usize,
+    /// Weights of models that draft.
+    pub drafters: usize,
     /// All blocks together, once they have been used.
     pub blocks: usize,
     /// All rows together, once they have been used.
@@ -61,6 +67,7 @@ pub struct MemoryUse {
 pub struct CpuBackend {
     model: Model,
     memory: Memory,
+    drafters: Drafters,
     limits: BackendLimits,
     isa: Isa,
     pool: Pool,
@@ -108,6 +115,21 @@ impl CpuBackend {
         options: &CpuOptions,
         progress: &dyn Progress,
     ) -> Result<CpuBackend, LoadError> {
+        CpuBackend::load_with_draft(package, None, options, progress)
+    }
+
+    /// The same, with a smaller model beside it that drafts. Blocks and rows are counted for both, so that
+    /// each block and row takes more memory.
+    ///
+    /// # Errors
+    /// As [`CpuBackend::load`], or if the two don't have the same vocabulary, or if only the draft model has
+    /// recurrent state.
+    pub fn load_with_draft(
+        package: &Package,
+        draft: Option<&Package>,
+        options: &CpuOptions,
+        progress: &dyn Progress,
+    ) -> Result<CpuBackend, LoadError> {
         let config = &package.config;
         let (num_blocks, num_rows) = (options.num_blocks as usize, options.num_rows as usize);
         ensure_range("num_threads", options.num_threads, 1..=1024)?;
@@ -128,20 +150,32 @@ impl CpuBackend {
         };
         let seq_len_max = seq_len_max.min(num_blocks * lockstep_step::BLOCK_LEN as usize);
         ensure_range("seq_len_max", seq_len_max, 1..=own_max)?;
-        let loader = Loader::new(package, options.weights, progress)?;
+        let loader = Loader::new(package, options.weights, options.mtp, progress)?;
         let model = Model::load(&loader, seq_len_max);
+        let mtp = options.mtp.then(|| Mtp::load(&loader)).transpose();
         loader.finish();
-        let model = model?;
+        let (model, mtp) = (model?, mtp?);
+        let limits = BackendLimits {
+            vocab_size: model.vocab_size() as u32,
+            num_blocks: options.num_blocks,
+            num_rows: if has_rows { options.num_rows } else { 0 },
+            seq_len_max: seq_len_max as u32,
+            query_tokens_max: options.query_tokens_max,
+        };
+        let mut drafters = Drafters::default();
+        drafters.mtp = mtp.map(|mtp| (mtp, MtpMemory::new(config, num_blocks)));
+        if let Some(draft) = draft {
+            ensure_same_vocabulary(package, draft)?;
+            let loader = Loader::new(draft, options.weights, false, progress)?;
+            let loaded = DraftModel::load(&loader, &limits);
+            loader.finish();
+            drafters.draft_model = Some(loaded?);
+        }
         let isa = options.isa.unwrap_or_else(Isa::detect);
         Ok(CpuBackend {
-            limits: BackendLimits {
-                vocab_size: model.vocab_size() as u32,
-                num_blocks: options.num_blocks,
-                num_rows: if has_rows { options.num_rows } else { 0 },
-                seq_len_max: seq_len_max as u32,
-                query_tokens_max: options.query_tokens_max,
-            },
+            limits,
             memory: Memory::new(config, num_blocks, num_rows),
+            drafters,
             model,
             isa,
             pool: Pool::new(options.num_threads),
@@ -158,10 +192,12 @@ impl CpuBackend {
 
     /// What the model takes, in bytes.
     pub fn memory_use(&self) -> MemoryUse {
+        let [drafters, blocks, rows] = self.drafters.num_bytes();
         MemoryUse {
             weights: self.model.num_bytes(),
-            blocks: self.memory.cache.num_bytes(),
-            rows: self.memory.rows.num_bytes(),
+            drafters,
+            blocks: self.memory.cache.num_bytes() + blocks,
+            rows: self.memory.rows.num_bytes() + rows,
         }
     }
 
@@ -176,12 +212,7 @@ impl CpuBackend {
         let mut probe = Probe::default();
         let mut logits = vec![0.0; selected.len() * self.model.vocab_size()];
         let batch = Batch::new(&plan.seqs, tokens);
-        let wanted = Wanted {
-            selected: &selected,
-            logits: &mut logits,
-            probe: Some(&mut probe),
-        };
-        let faults = self.run(&batch, wanted);
+        let faults = self.run(&batch, (&selected, &mut logits), Some(&mut probe));
         let last_rows = (0..plan.seqs.len()).map(|seq_idx| batch.rows(seq_idx).end - 1);
         let faulty = last_rows.filter_map(|row| faults.error_at(&batch, row));
         if let Some(error) = unresolved.into_iter().flatten().chain(faulty).next() {
@@ -208,14 +239,26 @@ impl CpuBackend {
         Ok((tokens, errors))
     }
 
-    fn run(&mut self, batch: &Batch<'_>, wanted: Wanted<'_>) -> Faults {
+    fn run(
+        &mut self,
+        batch: &Batch<'_>,
+        (selected, logits): (&[usize], &mut [f32]),
+        mut probe: Option<&mut Probe>,
+    ) -> Faults {
         let mut faults = Faults::new(batch.num_rows());
         let machine = Machine {
             isa: self.isa,
             pool: &self.pool,
         };
+        let wanted = Wanted {
+            selected,
+            logits,
+            probe: probe.as_deref_mut(),
+        };
         self.model
             .forward(machine, batch, &mut self.memory, &mut faults, wanted);
+        let model = (&self.model, &self.memory);
+        self.drafters.mirror(machine, model, batch, probe);
         faults
     }
 }
@@ -242,12 +285,7 @@ impl Backend for CpuBackend {
         }
         let mut logits = std::mem::take(&mut self.spare);
         logits.resize(selected.len() * self.model.vocab_size(), 0.0);
-        let wanted = Wanted {
-            selected: &selected,
-            logits: &mut logits,
-            probe: None,
-        };
-        let faults = self.run(&batch, wanted);
+        let faults = self.run(&batch, (&selected, &mut logits), None);
         let errors = unresolved.into_iter().enumerate();
         let errors = errors.map(|(seq_idx, unresolved)| {
             let (rows, scored) = (batch.rows(seq_idx), &plan.seqs[seq_idx].scored);
@@ -309,6 +347,54 @@ impl Backend for CpuBackend {
 
     fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
         Ok(sampled)
+    }
+
+    fn has_drafter(&self, drafter: ModelDrafter) -> bool {
+        self.drafters.has(drafter)
+    }
+
+    fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
+        check_proposals(plan, &self.limits).map_err(BackendError::Refused)?;
+        if let Some(ask) = plan.seqs.iter().find(|ask| !self.has_drafter(ask.drafter)) {
+            return Err(BackendError::Device(format!(
+                "sequence {} asks {:?}, which is not loaded",
+                ask.seq, ask.drafter
+            )));
+        }
+        let machine = Machine {
+            isa: self.isa,
+            pool: &self.pool,
+        };
+        let sampler = &mut self.sampler;
+        Ok(self.drafters.propose(machine, &self.model, sampler, plan))
+    }
+}
+
+/// Fails unless two packages have the same tokens under the same ids.
+fn ensure_same_vocabulary(package: &Package, draft: &Package) -> Result<(), LoadError> {
+    let fail = |message| Err(LoadError::DraftModel { message });
+    let sizes = (draft.config.vocab_size, package.config.vocab_size);
+    if sizes.0 != sizes.1 {
+        return fail(format!(
+            "its vocabulary has {} tokens, expected {}",
+            sizes.0, sizes.1
+        ));
+    }
+    let (own, other) = (&draft.tokenizer, &package.tokenizer);
+    if own.is_present() != other.is_present() {
+        return fail(
+            "only one of the two has a tokenizer, so that tokens can't be compared".to_string(),
+        );
+    }
+    let ids = 0..own.vocab_size().max(other.vocab_size()) as u32;
+    let differs = |&id: &u32| own.decode_token(id) != other.decode_token(id);
+    match ids.into_iter().find(differs) {
+        None => Ok(()),
+        Some(id) => fail(format!(
+            "its token {id} is {:?}, expected {:?}",
+            String::from_utf8_lossy(own.decode_token(id)),
+            String::from_utf8_lossy(other.decode_token(id))
+        )),
     }
 }
 

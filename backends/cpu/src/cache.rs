@@ -116,6 +116,46 @@ impl KvWriter<'_> {
     }
 }
 
+/// Hidden states of a width, one per slot.
+pub(crate) struct HiddenCache {
+    num_blocks: usize,
+    width: usize,
+    // (block, 64, width)
+    data: Vec<f32>,
+}
+
+impl HiddenCache {
+    /// Memory is claimed from the system when a block is first written, not here.
+    pub(crate) fn new(num_blocks: usize, width: usize) -> HiddenCache {
+        HiddenCache {
+            num_blocks,
+            width,
+            data: vec![0.0; num_blocks * BLOCK * width],
+        }
+    }
+
+    /// Bytes that all blocks together can take.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.data.len() * size_of::<f32>()
+    }
+
+    fn at(&self, (block, offset): (BlockId, u32)) -> usize {
+        let (block, offset) = (block.0 as usize, offset as usize);
+        assert!(block < self.num_blocks && offset < BLOCK);
+        (block * BLOCK + offset) * self.width
+    }
+
+    pub(crate) fn read(&self, slot: (BlockId, u32)) -> &[f32] {
+        let at = self.at(slot);
+        &self.data[at..at + self.width]
+    }
+
+    pub(crate) fn write(&mut self, slot: (BlockId, u32), value: &[f32]) {
+        let at = self.at(slot);
+        self.data[at..at + self.width].copy_from_slice(value);
+    }
+}
+
 /// Shape of the recurrent state of one delta net layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateShape {

@@ -23,6 +23,10 @@ use std::path::Path;
 /// close to zero and its norm magnifies the rounding); the least row is reported beside it.
 pub const Q8_COSINE_MEDIAN: f64 = 0.998;
 
+/// The same for the drafting head, which starts from outputs that are rounded already. It decides nothing
+/// that is said.
+pub const Q8_MTP_COSINE_MEDIAN: f64 = 0.995;
+
 /// Why a check couldn't be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckError {
@@ -111,7 +115,7 @@ pub struct LawReport {
     pub num_tokens: usize,
     /// All at once, and token by token after the prompt.
     pub steps_equal: bool,
-    /// All at once, and in random chunks.
+    /// All at once, and in random chunks; the drafting head too.
     pub chunks_equal: bool,
 }
 
@@ -137,7 +141,8 @@ pub struct Report {
 /// What to check with.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
-    /// Rule, threads and instruction set. Blocks, rows and the step's size are chosen to fit.
+    /// Rule, threads and instruction set. Blocks, rows, the step's size and the drafting head are chosen to
+    /// fit.
     pub cpu: CpuOptions,
     /// The largest error that passes; None is 1e-4 for attention alone and 5e-4 with delta net layers.
     pub max_abs_bound: Option<f32>,
@@ -165,6 +170,7 @@ pub fn check_logits(
     let mut cpu = options.cpu.clone();
     (cpu.num_blocks, cpu.num_rows) = Runner::needs(longest);
     cpu.query_tokens_max = longest as u32;
+    cpu.mtp = package.has_mtp();
     let backend = CpuBackend::load(package, &cpu, progress).map_err(CheckError::Load)?;
     let hybrid = package
         .config
@@ -223,15 +229,21 @@ impl Judge {
             name: case.name.clone(),
             num_tokens: case.tokens.len(),
             steps_equal: compare::same_bits(&whole.logits[from_steps..], &steps),
-            chunks_equal: compare::same_bits(&whole.logits, &chunks),
+            chunks_equal: compare::same_bits(&whole.logits, &chunks.logits)
+                && compare::same_bits(&whole.mtp_logits, &chunks.mtp_logits),
         });
         for expected in &case.expected {
-            let (is_logits, width, ours) = match expected.source {
-                Source::Whole => (true, vocab_size, &whole.logits[..]),
-                Source::Steps => (true, vocab_size, &steps[..]),
+            let (cosine, width, ours) = match expected.source {
+                Source::Whole => (Some(Q8_COSINE_MEDIAN), vocab_size, &whole.logits[..]),
+                Source::Steps => (Some(Q8_COSINE_MEDIAN), vocab_size, &steps[..]),
+                Source::Mtp => (
+                    Some(Q8_MTP_COSINE_MEDIAN),
+                    vocab_size,
+                    &whole.mtp_logits[..],
+                ),
                 Source::Hidden(layer) => {
                     let hidden = whole.hidden.get(layer).map_or(&[][..], |hidden| hidden);
-                    (false, hidden.len() / case.tokens.len(), hidden)
+                    (None, hidden.len() / case.tokens.len(), hidden)
                 }
             };
             let first = expected.first_row * width;
@@ -246,7 +258,7 @@ impl Judge {
             let (name, num_rows) = (expected.name.clone(), expected.values.len() / width);
             report
                 .arrays
-                .push(self.array(name, num_rows, is_logits, &figures));
+                .push(self.array(name, num_rows, cosine, &figures));
         }
         if let Some(greedy) = &case.greedy {
             let rows = &whole.logits[(greedy.first_pos - 1) * vocab_size..];
@@ -274,13 +286,15 @@ impl Judge {
         &self,
         name: String,
         num_rows: usize,
-        is_logits: bool,
+        // For logits: what the median cosine must reach under q8.
+        cosine: Option<f64>,
         figures: &Figures,
     ) -> ArrayReport {
+        let is_logits = cosine.is_some();
         let passed = if self.exact {
             figures.max_abs_error <= self.bound && !(is_logits && figures.argmax_wrong > 0)
         } else {
-            !is_logits || figures.cosine_median >= Q8_COSINE_MEDIAN
+            cosine.is_none_or(|least| figures.cosine_median >= least)
         };
         ArrayReport {
             name,

@@ -8,6 +8,7 @@ mod batch;
 mod cache;
 pub mod check;
 mod disjoint;
+mod draft;
 pub mod isa;
 mod kernels;
 mod layers;

@@ -19,6 +19,16 @@ pub enum LoadError {
         /// What was expected.
         expected: String,
     },
+    /// The checkpoint has no head of its own that drafts.
+    NoMtp {
+        /// The tensors that would make one; none where the architecture has no place for it.
+        expected: Vec<String>,
+    },
+    /// The draft model doesn't fit to the model.
+    DraftModel {
+        /// What doesn't fit, with both values.
+        message: String,
+    },
 }
 
 impl fmt::Display for LoadError {
@@ -30,6 +40,20 @@ impl fmt::Display for LoadError {
                 value,
                 expected,
             } => write!(f, "{field} is {value}, expected {expected}"),
+            LoadError::NoMtp { expected } if expected.is_empty() => {
+                write!(
+                    f,
+                    "this architecture has no head of its own that drafts (mtp)"
+                )
+            }
+            LoadError::NoMtp { expected } => write!(
+                f,
+                "the checkpoint has no head of its own that drafts (mtp), expected {}",
+                expected.join(", ")
+            ),
+            LoadError::DraftModel { message } => {
+                write!(f, "the draft model doesn't fit: {message}")
+            }
         }
     }
 }
@@ -90,17 +114,32 @@ pub(crate) struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    /// A loader for a package whose tensors all have the right names and shapes.
+    /// A loader for a package whose tensors all have the right names and shapes, with those of its own
+    /// drafting head or without.
     ///
     /// # Errors
     /// If one hasn't.
     pub(crate) fn new(
         package: &'a Package,
         rule: WeightRule,
+        with_mtp: bool,
         progress: &'a dyn Progress,
     ) -> Result<Loader<'a>, LoadError> {
         package.check_tensors()?;
-        let required = package.required_tensors();
+        let mut required = package.required_tensors();
+        if with_mtp {
+            if !package.has_mtp() {
+                return Err(LoadError::NoMtp {
+                    expected: package
+                        .mtp_tensors()
+                        .into_iter()
+                        .map(|tensor| tensor.name)
+                        .collect(),
+                });
+            }
+            package.check_mtp_tensors()?;
+            required.extend(package.mtp_tensors());
+        }
         let sizes = required.iter().map(|tensor| {
             package
                 .tensor(&tensor.name)
@@ -123,9 +162,9 @@ impl<'a> Loader<'a> {
         format!("{}{name}", self.config().tensor_prefix)
     }
 
-    /// The full name of a layer's tensor.
-    pub(crate) fn layer_name(&self, layer: usize, name: &str) -> String {
-        self.name(&format!("layers.{layer}.{name}"))
+    /// What the names of a layer's tensors begin with.
+    pub(crate) fn layer_at(&self, layer: usize) -> String {
+        self.name(&format!("layers.{layer}."))
     }
 
     fn view(&self, name: &str) -> Result<TensorView<'a>, LoadError> {

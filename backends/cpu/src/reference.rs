@@ -63,21 +63,26 @@ pub fn sigmoid_mul(x: &[f32], gate: &[f32]) -> Vec<f32> {
     x.iter().zip(gate).map(|(x, &g)| x * sigmoid(g)).collect()
 }
 
-/// Attention of one query over the first `num_positions` keys and values, each (positions, head_dim).
+/// Attention of one query over the first `num_positions` keys and values, each (positions, head_dim), of
+/// which the first `num_skipped` count for nothing, unless there is none but the last of them.
 pub fn attention(
     query: &[f32],
     keys: &[Vec<f32>],
     values: &[Vec<f32>],
     num_positions: usize,
+    num_skipped: usize,
     scale: f32,
 ) -> Vec<f32> {
-    let head_dim = query.len();
+    let (head_dim, num_skipped) = (query.len(), num_skipped.min(num_positions - 1));
     let (mut max, mut sum, mut acc) = (f32::NEG_INFINITY, 0.0f32, vec![0.0f32; head_dim]);
     for first in (0..num_positions).step_by(BLOCK) {
         let positions = first..num_positions.min(first + BLOCK);
         let scores: Vec<f32> = positions
             .clone()
             .map(|j| {
+                if j < num_skipped {
+                    return f32::NEG_INFINITY;
+                }
                 let dot = (0..head_dim).fold(0.0f32, |sum, d| query[d].mul_add(keys[j][d], sum));
                 dot * scale
             })
@@ -91,7 +96,7 @@ pub fn attention(
         let (e, e_b) = (exp(max - new_max), exp(block_max - new_max));
         sum = sum.mul_add(e, block_sum * e_b);
         for (d, acc) in acc.iter_mut().enumerate() {
-            let terms = positions.clone().zip(&p);
+            let terms = positions.clone().zip(&p).filter(|(j, _)| *j >= num_skipped);
             let block = terms.fold(0.0f32, |sum, (j, p)| p.mul_add(values[j][d], sum));
             *acc = acc.mul_add(e, block * e_b);
         }

@@ -1,9 +1,11 @@
 //! Whole models: are logits right, and does nothing but the request decide them?
 
+mod draft;
 mod faults;
 mod law;
 mod logits;
 mod replay;
+mod speak;
 
 use crate::{CpuBackend, CpuOptions};
 use lockstep_package::{NoProgress, Package};

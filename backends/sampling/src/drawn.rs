@@ -10,8 +10,11 @@ const STEPS_KEPT: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub struct DrawnTokens {
     // Oldest first; sequences in ascending order.
-    steps: VecDeque<(StepId, Vec<(SeqId, Vec<TokenId>)>)>,
+    steps: VecDeque<(StepId, StepDraws)>,
 }
+
+/// The draws of one step, by sequence.
+type StepDraws = Vec<(SeqId, Vec<TokenId>)>;
 
 impl DrawnTokens {
     /// Keeps what a step drew. A step that is computed again replaces what it drew before.

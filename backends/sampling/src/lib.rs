@@ -2,14 +2,16 @@
 //! between its logits and its output. It must never see another sequence.
 
 mod drawn;
+mod proposal;
 
 pub use drawn::DrawnTokens;
 use lockstep_numerics::digest::digest;
 use lockstep_numerics::sampler::{self, DrawError, Sampler, SamplerParams};
 use lockstep_step::{
     Digest, Draw, Logprobs, MaskSet, PlanError, PlanRule, Pos, QueryToken, SamplingParams,
-    ScoredPosition, SeqError, SeqPlan, TokenId,
+    ScoredPosition, SeqError, SeqPlan, TokenCount, TokenId,
 };
+pub use proposal::ProposalDraws;
 
 /// Draws the token of each scored position of a sequence, in order.
 ///
@@ -64,7 +66,7 @@ struct Settings {
 impl Settings {
     /// As they are at the first scored position. The planner could not count what it didn't know.
     fn of(seq: &SeqPlan, resolved_query: &[TokenId]) -> Settings {
-        let mut settings = Settings::planned(seq);
+        let mut settings = Settings::new(&seq.sampling, &seq.counts);
         let first = seq.scored.first().map_or(0, |scored| scored.query_idx);
         let before = seq.query.iter().zip(resolved_query);
         for (token, &resolved) in before.take(first as usize + 1) {
@@ -75,16 +77,16 @@ impl Settings {
         settings
     }
 
-    fn planned(seq: &SeqPlan) -> Settings {
-        let counts = seq.counts.iter().map(|count| sampler::TokenCount {
+    fn new(sampling: &SamplingParams, counts: &[TokenCount]) -> Settings {
+        let counts = counts.iter().map(|count| sampler::TokenCount {
             token: count.token.0,
             in_prompt: count.in_prompt,
             output: count.output,
         });
-        let bias = seq.sampling.bias.iter();
+        let bias = sampling.bias.iter();
         Settings {
-            params: sampler_params(&seq.sampling),
-            has_penalties: seq.sampling.has_penalties(),
+            params: sampler_params(sampling),
+            has_penalties: sampling.has_penalties(),
             counts: counts.collect(),
             bias: bias.map(|&(token, value)| (token.0, value)).collect(),
         }
@@ -201,7 +203,7 @@ fn refused(seq: &SeqPlan, rule: PlanRule, detail: String) -> SeqError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_step::{Bitmask, MaskRow, RowPlan, SeqId, StepId, TokenCount};
+    use lockstep_step::{Bitmask, MaskRow, RowPlan, SeqId, StepId};
 
     const VOCAB: usize = 8;
 

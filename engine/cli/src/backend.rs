@@ -51,6 +51,7 @@ impl AnyBackend {
             num_rows: num_rows(engine),
             query_tokens_max: engine.max_num_batched_tokens,
             seq_len_max: Some(seq_len_max),
+            mtp: false,
         };
         let backend = CpuBackend::load(package, &options, progress).map_err(|error| {
             let next = "`lockstep inspect --verify` looks at every tensor";

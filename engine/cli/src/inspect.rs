@@ -131,6 +131,7 @@ fn text(report: &Report, tensors: bool, terminal: bool) -> String {
         terminal,
     };
     model(&mut page, report);
+    drafts(&mut page, report);
     contract(&mut page, report);
     files(&mut page, report);
     if tensors {
@@ -239,6 +240,14 @@ fn model(page: &mut Page, report: &Report) {
     }
 }
 
+/// The head that drafts, where the checkpoint brings one.
+fn drafts(page: &mut Page, report: &Report) {
+    if report.mtp_parameters > 0 {
+        let size = thousands(report.mtp_parameters);
+        page.line("drafts", format!("own head of {size} parameters (mtp)"));
+    }
+}
+
 fn contract(page: &mut Page, report: &Report) {
     let contract = &report.contract;
     page.heading("Contract");
@@ -341,12 +350,16 @@ mod tests {
             "  vocabulary         2,048, tied embeddings\n",
             "  samples            greedy\n",
             "  tool calls         glm\n",
-            "  and 7 more (--tensors lists them)\n",
+            "  drafts             own head of 529,472 parameters (mtp)\n",
             "  no problem seen; values were not read (--verify reads them)\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
         assert!(!text.contains('\x1b'), "no colours where nobody looks");
+        assert!(
+            !text.contains("Unused"),
+            "the drafting head is used: {text}"
+        );
     }
 
     #[test]
@@ -360,7 +373,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("  BF16  [192]            mtp.norm.weight  unused\n"),
+            text.contains("  BF16  [192]            mtp.norm.weight\n"),
             "{text}"
         );
         let missing = InspectArgs {

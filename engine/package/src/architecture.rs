@@ -45,6 +45,29 @@ pub fn required_tensors(config: &ModelConfig) -> Vec<RequiredTensor> {
     table.tensors
 }
 
+/// The tensors of the head that drafts tokens after the next (multi-token prediction), where the architecture
+/// has a place for one. A checkpoint may come without.
+pub fn mtp_tensors(config: &ModelConfig) -> Vec<RequiredTensor> {
+    let mut table = Table {
+        tensors: Vec::new(),
+    };
+    if config.architecture != Architecture::Qwen3_5 {
+        return table.tensors;
+    }
+    let hidden = config.hidden_size;
+    for norm in ["pre_fc_norm_embedding", "pre_fc_norm_hidden"] {
+        table.add(format!("mtp.{norm}.weight"), &[hidden]);
+    }
+    table.add("mtp.fc.weight".to_string(), &[hidden, 2 * hidden]);
+    let at = "mtp.layers.0.";
+    table.add(format!("{at}input_layernorm.weight"), &[hidden]);
+    table.full_attention(at, config);
+    table.add(format!("{at}post_attention_layernorm.weight"), &[hidden]);
+    table.mlp(at, config);
+    table.add("mtp.norm.weight".to_string(), &[hidden]);
+    table.tensors
+}
+
 struct Table {
     tensors: Vec<RequiredTensor>,
 }

@@ -21,7 +21,7 @@ mod template;
 mod tokenizer;
 mod weights;
 
-pub use architecture::{RequiredTensor, required_tensors};
+pub use architecture::{RequiredTensor, mtp_tensors, required_tensors};
 pub use config::{
     Architecture, LayerType, LinearConfig, ModelConfig, RopeConfig, RopeScaling,
     SUPPORTED_MODEL_TYPES,

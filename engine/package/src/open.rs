@@ -12,7 +12,7 @@ use crate::provenance::Source;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use crate::weights::{TensorInfo, TensorView, Weights};
-use crate::{RequiredTensor, required_tensors};
+use crate::{RequiredTensor, mtp_tensors, required_tensors};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -137,6 +137,26 @@ impl Package {
     /// The tensors that the architecture needs, in order of use.
     pub fn required_tensors(&self) -> Vec<RequiredTensor> {
         required_tensors(&self.config)
+    }
+
+    /// The tensors of the checkpoint's own drafting head, in order of use: none where the architecture has no
+    /// place for one. Whether they are there is what [`Package::has_mtp`] says.
+    pub fn mtp_tensors(&self) -> Vec<RequiredTensor> {
+        mtp_tensors(&self.config)
+    }
+
+    /// Whether the checkpoint brings a drafting head: all of it, or a part, which is then a problem.
+    pub fn has_mtp(&self) -> bool {
+        let tensors = self.mtp_tensors();
+        let mut tensors = tensors.iter();
+        tensors.any(|tensor| self.weights.tensor(&tensor.name).is_ok())
+    }
+
+    /// Fails at the first tensor of the drafting head that is missing or has another shape.
+    pub fn check_mtp_tensors(&self) -> Result<(), PackageError> {
+        self.mtp_tensors()
+            .iter()
+            .try_for_each(|required| self.check_tensor(required))
     }
 
     /// Fails at the first tensor that the architecture needs and that is missing or has another

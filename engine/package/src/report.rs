@@ -3,6 +3,7 @@
 //! A report collects every problem instead of stopping at the first. It must never call a package
 //! sound that it did not look at: `verified` says whether values and hashes were read.
 
+use crate::RequiredTensor;
 use crate::config::ModelConfig;
 use crate::contract::Contract;
 use crate::error::PackageError;
@@ -65,7 +66,7 @@ pub struct TensorReport {
     pub shape: Vec<usize>,
     /// The name of the file that holds it.
     pub file: String,
-    /// Whether the architecture needs it.
+    /// Whether it is used: the architecture needs it, or the drafting head is made of it.
     pub used: bool,
 }
 
@@ -76,6 +77,8 @@ pub struct Report {
     pub name: String,
     /// Elements of all tensors that the architecture needs.
     pub parameters: u64,
+    /// Elements of the checkpoint's own drafting head; 0 where it has none.
+    pub mtp_parameters: u64,
     /// Architecture and dimensions.
     pub config: ModelConfig,
     /// Tensors and bytes by element type.
@@ -100,18 +103,26 @@ impl Report {
     /// Reports on what headers and small files say. Names, shapes and types of tensors are checked;
     /// their values are not read.
     pub fn of(package: &Package) -> Result<Report, PackageError> {
-        let required = package.required_tensors();
-        let needed: BTreeSet<&str> = required.iter().map(|tensor| tensor.name.as_str()).collect();
+        let mut required = package.required_tensors();
+        let own: BTreeSet<String> = names(&required);
+        let mut mtp = BTreeSet::new();
+        if package.has_mtp() {
+            mtp = names(&package.mtp_tensors());
+            required.extend(package.mtp_tensors());
+        }
         let mut dtypes: BTreeMap<String, DtypeReport> = BTreeMap::new();
         let mut tensors = Vec::new();
-        let mut parameters = 0;
+        let (mut parameters, mut mtp_parameters) = (0, 0);
         for (name, info) in package.tensors() {
             let entry = dtypes.entry(info.dtype_name.clone()).or_default();
             entry.tensors += 1;
             entry.bytes += info.len as u64;
-            let used = needed.contains(name);
-            if used {
+            let (in_model, in_mtp) = (own.contains(name), mtp.contains(name));
+            if in_model {
                 parameters += info.num_elements() as u64;
+            }
+            if in_mtp {
+                mtp_parameters += info.num_elements() as u64;
             }
             let file = &package.weights.files()[info.file].path;
             tensors.push(TensorReport {
@@ -123,21 +134,15 @@ impl Report {
                     .unwrap_or_default()
                     .to_string_lossy()
                     .into_owned(),
-                used,
+                used: in_model || in_mtp,
             });
         }
-        let mut problems: Vec<String> = required
-            .iter()
-            .filter_map(|tensor| package.check_tensor(tensor).err())
-            .map(|error| error.to_string())
-            .collect();
-        if package.contract.end_tokens.is_empty() {
-            problems.push("no file names an end token, so that no answer could end".to_string());
-        }
+        let problems = problems(package, &required);
         let files = package.source.files()?.into_iter();
         Ok(Report {
             name: package.name.clone(),
             parameters,
+            mtp_parameters,
             config: package.config.clone(),
             dtypes,
             tokenizer: tokenizer(package),
@@ -200,10 +205,27 @@ impl Report {
         Ok(())
     }
 
-    /// Tensors that the architecture doesn't need.
+    /// Tensors that neither the architecture nor the drafting head needs.
     pub fn unused(&self) -> impl Iterator<Item = &TensorReport> {
         self.tensors.iter().filter(|tensor| !tensor.used)
     }
+}
+
+/// What is wrong as far as headers and small files say.
+fn problems(package: &Package, required: &[RequiredTensor]) -> Vec<String> {
+    let mut problems: Vec<String> = required
+        .iter()
+        .filter_map(|tensor| package.check_tensor(tensor).err())
+        .map(|error| error.to_string())
+        .collect();
+    if package.contract.end_tokens.is_empty() {
+        problems.push("no file names an end token, so that no answer could end".to_string());
+    }
+    problems
+}
+
+fn names(tensors: &[RequiredTensor]) -> BTreeSet<String> {
+    tensors.iter().map(|tensor| tensor.name.clone()).collect()
 }
 
 fn tokenizer(package: &Package) -> Option<TokenizerReport> {

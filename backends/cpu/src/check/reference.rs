@@ -6,6 +6,7 @@
 //! | `logits` or `prefill_logits` (T, vocab) | after each of them |
 //! | `hidden_states` (layers + 1, T, hidden) | after the embedding and each layer, the last one normed |
 //! | `n_prefill` (1), `decode_logits` | tokens of the prompt; logits from its last token on, one token per step |
+//! | `mtp_logits` (T - 1, vocab) | of the checkpoint's drafting head, for each token but the first |
 //! | `greedy_ids` (G), `greedy_logits` (G, vocab) | the greedy continuation, and what it was taken from |
 //!
 //! A case's names may have a prefix: `long_` or a number and a point.
@@ -32,6 +33,8 @@ pub(super) enum Source {
     Whole,
     /// Logits of the run step by step, from the last token of the prompt on.
     Steps,
+    /// Logits of the drafting head, of the run all at once.
+    Mtp,
     /// Hidden states before this layer, or after the last.
     Hidden(usize),
 }
@@ -58,6 +61,7 @@ pub(super) fn read(path: &Path, package: &Package) -> Result<Vec<Case>, CheckErr
     let file = File {
         weights: Weights::open_file(path).map_err(CheckError::Reference)?,
         vocab_size: package.config.vocab_size,
+        has_mtp: package.has_mtp(),
     };
     let names = file.weights.tensors().map(|(name, _)| name.to_string());
     let prefixes: Vec<String> = names
@@ -80,6 +84,8 @@ pub(super) fn read(path: &Path, package: &Package) -> Result<Vec<Case>, CheckErr
 struct File {
     weights: Weights,
     vocab_size: usize,
+    // Whether the model has a drafting head to compare.
+    has_mtp: bool,
 }
 
 impl File {
@@ -90,6 +96,15 @@ impl File {
         let mut expected = Vec::new();
         for logits in [name("logits"), name("prefill_logits")] {
             self.expect(&mut expected, logits, Source::Whole, 0, num_input)?;
+        }
+        if num_input > 1 && self.has_mtp {
+            self.expect(
+                &mut expected,
+                name("mtp_logits"),
+                Source::Mtp,
+                1,
+                num_input - 1,
+            )?;
         }
         if let Some(values) = self.floats(&name("hidden_states"))? {
             let num_layers = self.shape(&name("hidden_states"))[0];

@@ -55,17 +55,19 @@ impl Runner {
         Ok(logits)
     }
 
-    /// Tokens in chunks of random length. Returns the logits of all.
-    pub(super) fn chunks(&mut self, tokens: &[u32]) -> Result<Vec<f32>, CheckError> {
-        let (mut logits, mut start, mut num_steps) = (Vec::new(), 0, 0);
+    /// Tokens in chunks of random length. Returns the logits of all, and the drafting head's.
+    pub(super) fn chunks(&mut self, tokens: &[u32]) -> Result<Probe, CheckError> {
+        let (mut probe, mut start, mut num_steps) = (Probe::default(), 0, 0);
         while start < tokens.len() {
             let len = 1 + draw_u64(self.seed, self.num_draws) % CHUNK_MAX;
             self.num_draws += 1;
             let end = tokens.len().min(start + len as usize);
-            logits.extend(self.step(tokens, start, end, num_steps)?.logits);
+            let step = self.step(tokens, start, end, num_steps)?;
+            probe.logits.extend(step.logits);
+            probe.mtp_logits.extend(step.mtp_logits);
             (start, num_steps) = (end, num_steps + 1);
         }
-        Ok(logits)
+        Ok(probe)
     }
 
     /// Computes `tokens[start..end]`; `num_before` steps of this sequence came before.

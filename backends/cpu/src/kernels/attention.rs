@@ -56,6 +56,8 @@ pub(crate) struct AttendBlock<'a> {
     pub(crate) queries: &'a [&'a [f32]],
     /// For each query, how many positions of this block it sees: 0 to 64, ascending.
     pub(crate) valid: &'a [usize],
+    /// How many positions at the beginning of this block no query sees but the last that it could see.
+    pub(crate) skipped: usize,
     pub(crate) tile: &'a mut Tile,
 }
 
@@ -97,11 +99,18 @@ impl AttendBlock<'_> {
             let valid = self.valid[first + q];
             // What lies in the unused slots may be anything.
             scores[q][valid..].fill(f32::NEG_INFINITY);
+            // `valid` is at least 1 here.
+            scores[q][..self.skipped.min(valid - 1)].fill(f32::NEG_INFINITY);
             (max[q], sum[q]) = softmax::<L>(&mut scores[q]);
         }
         let head_dim = self.queries[first].len();
         let mut acc = [[0.0; HEAD_DIM_MAX]; Q];
-        let shared = self.valid[first];
+        // Where some positions are skipped, by each query as it may, nothing is shared.
+        let shared = if self.skipped == 0 {
+            self.valid[first]
+        } else {
+            0
+        };
         self.weigh::<L, Q>(&scores, 0..shared, &mut acc);
         for q in 0..Q {
             // The later queries of a group see a few positions more.
@@ -109,7 +118,9 @@ impl AttendBlock<'_> {
             let (Ok(scores), Ok(acc)) = (scores.try_into(), acc.try_into()) else {
                 unreachable!("slices of length one")
             };
-            self.weigh::<L, 1>(scores, shared..self.valid[first + q], acc);
+            let valid = self.valid[first + q];
+            let from = shared.max(self.skipped.min(valid - 1));
+            self.weigh::<L, 1>(scores, from..valid, acc);
         }
         for q in 0..Q {
             self.merge::<L>(first + q, max[q], sum[q], &acc[q][..head_dim]);

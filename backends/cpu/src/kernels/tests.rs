@@ -132,15 +132,22 @@ proptest! {
     }
 
     #[test]
-    fn attention((head_dim, num_positions, num_queries, seed) in
-        (1usize..70, 1usize..200, 1usize..=7, any::<u64>()))
+    fn attention((head_dim, num_positions, num_queries, skipped, seed) in
+        (1usize..70, 1usize..200, 1usize..=7, 0usize..2, any::<u64>()))
     {
-        check_attention(head_dim, num_positions, num_queries.min(num_positions), seed);
+        let num_queries = num_queries.min(num_positions);
+        check_attention(head_dim, num_positions, (num_queries, skipped), seed);
     }
 }
 
-/// The last queries of a sequence, all of one head, over blocks whose unused slots hold NaN.
-fn check_attention(head_dim: usize, num_positions: usize, num_queries: usize, seed: u64) {
+/// The last queries of a sequence, all of one head, over blocks whose unused slots hold NaN. The first
+/// position may be one that only its own query sees.
+fn check_attention(
+    head_dim: usize,
+    num_positions: usize,
+    (num_queries, skipped): (usize, usize),
+    seed: u64,
+) {
     let mut state = seed;
     let mut next = || {
         state = state
@@ -158,7 +165,9 @@ fn check_attention(head_dim: usize, num_positions: usize, num_queries: usize, se
     let num_blocks = num_positions.div_ceil(BLOCK);
     let mut key_blocks = vec![vec![f32::NAN; head_dim * BLOCK]; num_blocks];
     let mut value_blocks = key_blocks.clone();
-    for pos in 0..num_positions {
+    // What nobody sees stays NaN.
+    let unseen = skipped.min(num_positions - num_queries);
+    for pos in unseen..num_positions {
         let (block, at) = (pos / BLOCK, pos % BLOCK);
         for dim in 0..head_dim {
             key_blocks[block][dim * BLOCK + at] = keys[pos][dim];
@@ -167,10 +176,9 @@ fn check_attention(head_dim: usize, num_positions: usize, num_queries: usize, se
     }
     let scale = 1.0 / (head_dim as f32).sqrt();
     let seen = |query: usize| num_positions - num_queries + query + 1;
-    let wanted = queries
-        .iter()
-        .enumerate()
-        .flat_map(|(idx, query)| reference::attention(query, &keys, &values, seen(idx), scale));
+    let wanted = queries.iter().enumerate().flat_map(|(idx, query)| {
+        reference::attention(query, &keys, &values, seen(idx), skipped, scale)
+    });
     let slices: Vec<&[f32]> = queries.iter().map(|query| &query[..]).collect();
     let run_attention = |isa| {
         let mut tile = Tile::new();
@@ -184,6 +192,7 @@ fn check_attention(head_dim: usize, num_positions: usize, num_queries: usize, se
                 scale,
                 queries: &slices,
                 valid: &valid,
+                skipped: if block == 0 { skipped } else { 0 },
                 tile: &mut tile,
             };
             run(isa, attend);

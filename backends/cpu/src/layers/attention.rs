@@ -15,6 +15,8 @@ pub(crate) struct AttentionStyle {
     pub(crate) head_norms: Option<NormKind>,
     /// A gate per output, projected next to each head's query.
     pub(crate) gated: bool,
+    /// Positions at the beginning of a sequence that have no entry: only their own query sees them.
+    pub(crate) num_skipped: usize,
 }
 
 pub(crate) struct Attention {
@@ -24,6 +26,7 @@ pub(crate) struct Attention {
     query_norm: Option<Norm>,
     key_norm: Option<Norm>,
     gated: bool,
+    num_skipped: usize,
     num_heads: usize,
     num_kv_heads: usize,
     head_dim: usize,
@@ -33,15 +36,16 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
+    /// `at` is what the names of the layer's tensors begin with.
     pub(crate) fn load(
         loader: &Loader<'_>,
-        layer: usize,
+        at: &str,
         cache_layer: usize,
         style: AttentionStyle,
     ) -> Result<Attention, LoadError> {
         let config = loader.config();
         ensure_range("head_dim", config.head_dim, 1..=HEAD_DIM_MAX)?;
-        let name = |name: &str| loader.layer_name(layer, &format!("self_attn.{name}.weight"));
+        let name = |name: &str| format!("{at}self_attn.{name}.weight");
         let head_norm = |which: &str| match style.head_norms {
             Some(kind) => loader.norm(&name(which), kind).map(Some),
             None => Ok(None),
@@ -55,6 +59,7 @@ impl Attention {
             query_norm: head_norm("q_norm")?,
             key_norm: head_norm("k_norm")?,
             gated: style.gated,
+            num_skipped: style.num_skipped,
             num_heads: config.num_attention_heads,
             num_kv_heads: config.num_key_value_heads,
             head_dim: config.head_dim,
@@ -84,11 +89,28 @@ impl Attention {
     ) {
         let (isa, pool, m) = (step.machine.isa, step.machine.pool, step.batch.num_rows());
         let projected = sized(&mut scratch.projected, m * self.qkv.n());
-        self.qkv.forward(isa, pool, x, m, projected);
-        self.place(step, cache, projected);
+        self.project(step, cache, x, projected);
         let mixed = sized(&mut scratch.mixed, m * self.num_heads * self.head_dim);
         self.attend(step, cache, projected, mixed);
         self.out.forward(isa, pool, mixed, m, out);
+    }
+
+    /// Only writes the step's keys and values to the cache. `x` is (rows, hidden).
+    pub(crate) fn remember(
+        &self,
+        step: &Step<'_>,
+        cache: &mut KvCache,
+        scratch: &mut Scratch,
+        x: &[f32],
+    ) {
+        let len = step.batch.num_rows() * self.qkv.n();
+        self.project(step, cache, x, sized(&mut scratch.projected, len));
+    }
+
+    fn project(&self, step: &Step<'_>, cache: &mut KvCache, x: &[f32], projected: &mut [f32]) {
+        let (isa, pool, m) = (step.machine.isa, step.machine.pool, step.batch.num_rows());
+        self.qkv.forward(isa, pool, x, m, projected);
+        self.place(step, cache, projected);
     }
 
     /// Norms and rotates queries and keys in place, and writes keys and values to their slots.
@@ -204,6 +226,10 @@ impl Attention {
                     scale: self.scale,
                     queries: &queries[..num_queries],
                     valid: &valid[..num_queries],
+                    skipped: self
+                        .num_skipped
+                        .saturating_sub(block_idx * BLOCK)
+                        .min(BLOCK),
                     tile: &mut tile,
                 },
             );

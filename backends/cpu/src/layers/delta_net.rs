@@ -63,9 +63,10 @@ struct Buffers<'a> {
 }
 
 impl DeltaNet {
+    /// `at` is what the names of the layer's tensors begin with.
     pub(crate) fn load(
         loader: &Loader<'_>,
-        layer: usize,
+        at: &str,
         state_layer: usize,
         dims: LinearConfig,
     ) -> Result<DeltaNet, LoadError> {
@@ -79,7 +80,7 @@ impl DeltaNet {
             dims.value_head_dim,
             1..=HEAD_DIM_MAX,
         )?;
-        let name = |name: &str| loader.layer_name(layer, &format!("linear_attn.{name}"));
+        let name = |name: &str| format!("{at}linear_attn.{name}");
         let inputs = ["qkv", "z"].map(|part| name(&format!("in_proj_{part}.weight")));
         let gates = ["b", "a"].map(|part| name(&format!("in_proj_{part}.weight")));
         let stored = loader.vector(&name("conv1d.weight"))?;

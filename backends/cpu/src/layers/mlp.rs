@@ -13,8 +13,9 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    pub(crate) fn load(loader: &Loader<'_>, layer: usize) -> Result<Mlp, LoadError> {
-        let name = |name: &str| loader.layer_name(layer, &format!("mlp.{name}.weight"));
+    /// `at` is what the names of the layer's tensors begin with.
+    pub(crate) fn load(loader: &Loader<'_>, at: &str) -> Result<Mlp, LoadError> {
+        let name = |name: &str| format!("{at}mlp.{name}.weight");
         Ok(Mlp {
             gate_up: loader.linear(&[name("gate_proj"), name("up_proj")], Split::Outputs)?,
             down: loader.linear(&[name("down_proj")], Split::Inputs)?,

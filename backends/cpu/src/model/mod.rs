@@ -2,8 +2,11 @@
 //! says which pieces and which tensors; this file runs whatever they built.
 
 mod llama;
+mod mtp;
 mod qwen3;
 mod qwen3_5;
+
+pub(crate) use mtp::{Before, Mtp, MtpMemory};
 
 use crate::batch::{Batch, Faults, Machine, Op};
 use crate::cache::{KvCache, StateRows};
@@ -30,6 +33,55 @@ pub(crate) struct Layer {
     pub(crate) mlp: Mlp,
 }
 
+impl Layer {
+    /// Bytes of weights that a step reads.
+    fn num_bytes(&self) -> usize {
+        let mixer = match &self.mixer {
+            Mixer::Attention(attention) => attention.num_bytes(),
+            Mixer::DeltaNet(delta_net) => delta_net.num_bytes(),
+        };
+        mixer + self.mlp.num_bytes()
+    }
+
+    /// Runs the layer on the rows of `x`, in place.
+    fn forward(&self, step: &Step<'_>, idx: usize, memory: &mut Memory, faults: &mut Faults) {
+        let (machine, hidden) = (step.machine, self.mlp_norm.weight.len());
+        let len = step.batch.num_rows() * hidden;
+        let Memory {
+            cache,
+            rows,
+            buffers,
+        } = memory;
+        let x = sized(&mut buffers.x, len);
+        let normed = sized(&mut buffers.normed, len);
+        let mixed = sized(&mut buffers.mixed, len);
+        let scratch = &mut buffers.scratch;
+        let op = |name| Op {
+            name,
+            layer: Some(idx),
+        };
+        normalise(machine, &self.mixer_norm, x, normed, faults);
+        faults.collect(op("norm"));
+        let name = match &self.mixer {
+            Mixer::Attention(attention) => {
+                attention.forward(step, cache, scratch, normed, mixed);
+                "attention"
+            }
+            Mixer::DeltaNet(delta_net) => {
+                delta_net.forward(step, rows, scratch, normed, mixed);
+                "delta_net"
+            }
+        };
+        add_and_check(machine, hidden, x, mixed, faults);
+        faults.collect(op(name));
+        normalise(machine, &self.mlp_norm, x, normed, faults);
+        faults.collect(op("norm"));
+        self.mlp.forward(step, scratch, normed, mixed);
+        add_and_check(machine, hidden, x, mixed, faults);
+        faults.collect(op("mlp"));
+    }
+}
+
 /// The weights of a model.
 pub(crate) struct Model {
     embedding: Embedding,
@@ -44,6 +96,12 @@ pub(crate) struct Model {
 pub(crate) struct Memory {
     pub(crate) cache: KvCache,
     pub(crate) rows: StateRows,
+    buffers: Buffers,
+}
+
+/// What a step computes in: (rows, hidden) each, but for what layers share.
+#[derive(Default)]
+struct Buffers {
     scratch: Scratch,
     x: Vec<f32>,
     normed: Vec<f32>,
@@ -57,6 +115,9 @@ pub struct Probe {
     pub logits: Vec<f32>,
     /// After the embedding, after each layer but the last, and after the final norm: (rows, hidden) each.
     pub hidden: Vec<Vec<f32>>,
+    /// Logits of the checkpoint's own drafting head, where it is loaded: (rows, vocab_size). The row of a
+    /// token drafts the token after the next one of the model before it. That of position 0 means nothing.
+    pub mtp_logits: Vec<f32>,
 }
 
 /// What a step is to leave behind besides blocks and rows.
@@ -100,13 +161,7 @@ impl Model {
 
     /// Bytes of weights that a decode step of one token reads.
     pub(crate) fn num_bytes(&self) -> usize {
-        let layers = self.layers.iter().map(|layer| {
-            let mixer = match &layer.mixer {
-                Mixer::Attention(attention) => attention.num_bytes(),
-                Mixer::DeltaNet(delta_net) => delta_net.num_bytes(),
-            };
-            mixer + layer.mlp.num_bytes()
-        });
+        let layers = self.layers.iter().map(Layer::num_bytes);
         layers.sum::<usize>() + self.head.num_bytes()
     }
 
@@ -125,46 +180,51 @@ impl Model {
             batch,
             rotary: &self.rotary,
         };
-        let x = sized(&mut memory.x, m * hidden);
-        let normed = sized(&mut memory.normed, m * hidden);
-        let mixed = sized(&mut memory.mixed, m * hidden);
+        let x = sized(&mut memory.buffers.x, m * hidden);
         for_rows(machine.pool, x, hidden, ROWS_PER_TASK, &|row, x| {
-            self.embedding.row(batch.tokens[row].0 as usize, x);
+            self.embed(batch, row, x);
         });
         for (idx, layer) in self.layers.iter().enumerate() {
             if let Some(probe) = wanted.probe.as_deref_mut() {
-                probe.hidden.push(x.to_vec());
+                probe.hidden.push(memory.buffers.x[..m * hidden].to_vec());
             }
-            let op = |name| Op {
-                name,
-                layer: Some(idx),
-            };
-            normalise(machine, &layer.mixer_norm, x, normed, faults);
-            faults.collect(op("norm"));
-            let scratch = &mut memory.scratch;
-            let name = match &layer.mixer {
-                Mixer::Attention(attention) => {
-                    attention.forward(&step, &mut memory.cache, scratch, normed, mixed);
-                    "attention"
-                }
-                Mixer::DeltaNet(delta_net) => {
-                    delta_net.forward(&step, &mut memory.rows, scratch, normed, mixed);
-                    "delta_net"
-                }
-            };
-            add_and_check(machine, hidden, x, mixed, faults);
-            faults.collect(op(name));
-            normalise(machine, &layer.mlp_norm, x, normed, faults);
-            faults.collect(op("norm"));
-            layer.mlp.forward(&step, scratch, normed, mixed);
-            add_and_check(machine, hidden, x, mixed, faults);
-            faults.collect(op("mlp"));
+            layer.forward(&step, idx, memory, faults);
         }
         if let Some(probe) = wanted.probe.take() {
-            normalise(machine, &self.final_norm, x, normed, faults);
-            probe.hidden.push(normed.to_vec());
+            let mut normed = Vec::new();
+            self.normed(machine, m, memory, &mut normed);
+            probe.hidden.push(normed);
         }
         self.head(machine, memory, faults, wanted);
+    }
+
+    /// Writes the embedding of a row's token.
+    fn embed(&self, batch: &Batch<'_>, row: usize, out: &mut [f32]) {
+        self.embedding.row(batch.tokens[row].0 as usize, out);
+    }
+
+    /// What the head sees of all `m` rows of the step that was just run: (rows, hidden). A row that is not
+    /// finite is no error here.
+    pub(crate) fn normed(
+        &self,
+        machine: Machine<'_>,
+        m: usize,
+        memory: &Memory,
+        out: &mut Vec<f32>,
+    ) {
+        let (out, x) = (sized(out, m * self.hidden), &memory.buffers.x);
+        normalise(machine, &self.final_norm, x, out, &Faults::new(m));
+    }
+
+    /// Logits of `m` rows that are normed already: (rows, vocab_size).
+    pub(crate) fn logits(&self, machine: Machine<'_>, x: &[f32], m: usize, logits: &mut [f32]) {
+        self.head
+            .forward(machine.isa, machine.pool, &x[..m * self.hidden], m, logits);
+    }
+
+    /// Width of a hidden state.
+    pub(crate) fn hidden(&self) -> usize {
+        self.hidden
     }
 
     /// Final norm and head of the selected rows.
@@ -176,8 +236,8 @@ impl Model {
         wanted: Wanted<'_>,
     ) {
         let (selected, logits) = (wanted.selected, wanted.logits);
-        let (hidden, x) = (self.hidden, &memory.x);
-        let normed = sized(&mut memory.normed, selected.len() * hidden);
+        let (hidden, x) = (self.hidden, &memory.buffers.x);
+        let normed = sized(&mut memory.buffers.normed, selected.len() * hidden);
         {
             let faults = &*faults;
             for_rows(machine.pool, normed, hidden, ROWS_PER_TASK, &|idx, out| {
@@ -225,10 +285,7 @@ impl Memory {
                 config.head_dim,
             ),
             rows,
-            scratch: Scratch::default(),
-            x: Vec::new(),
-            normed: Vec::new(),
-            mixed: Vec::new(),
+            buffers: Buffers::default(),
         }
     }
 }
@@ -260,18 +317,19 @@ fn rotary(config: &ModelConfig) -> Rotary {
     Rotary::new(config.rope.theta, config.rotary_dim(), scaling)
 }
 
-/// A layer around its mixer; all architectures name the rest alike.
+/// A layer around its mixer; all architectures name the rest alike. `at` is what the names of the layer's
+/// tensors begin with.
 fn layer_around(
     loader: &Loader<'_>,
-    layer: usize,
+    at: &str,
     norm: NormKind,
     mixer: Mixer,
 ) -> Result<Layer, LoadError> {
-    let name = |name: &str| loader.layer_name(layer, name);
+    let name = |name: &str| format!("{at}{name}");
     Ok(Layer {
         mixer_norm: loader.norm(&name("input_layernorm.weight"), norm)?,
         mixer,
         mlp_norm: loader.norm(&name("post_attention_layernorm.weight"), norm)?,
-        mlp: Mlp::load(loader, layer)?,
+        mlp: Mlp::load(loader, at)?,
     })
 }

@@ -10,13 +10,15 @@ pub(super) const NORM: NormKind = NormKind::Plain;
 const STYLE: AttentionStyle = AttentionStyle {
     head_norms: Some(NORM),
     gated: false,
+    num_skipped: 0,
 };
 
 pub(super) fn layers(loader: &Loader<'_>) -> Result<Vec<Layer>, LoadError> {
     (0..loader.config().num_layers)
         .map(|layer| {
-            let mixer = Attention::load(loader, layer, layer, STYLE)?;
-            layer_around(loader, layer, NORM, Mixer::Attention(mixer))
+            let at = loader.layer_at(layer);
+            let mixer = Attention::load(loader, &at, layer, STYLE)?;
+            layer_around(loader, &at, NORM, Mixer::Attention(mixer))
         })
         .collect()
 }

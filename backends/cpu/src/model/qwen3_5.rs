@@ -12,6 +12,7 @@ pub(super) const NORM: NormKind = NormKind::ZeroCentred;
 const STYLE: AttentionStyle = AttentionStyle {
     head_norms: Some(NORM),
     gated: true,
+    num_skipped: 0,
 };
 
 pub(super) fn layers(loader: &Loader<'_>) -> Result<Vec<Layer>, LoadError> {
@@ -19,17 +20,18 @@ pub(super) fn layers(loader: &Loader<'_>) -> Result<Vec<Layer>, LoadError> {
     let (mut num_attention, mut num_delta) = (0, 0);
     let mut layers = Vec::with_capacity(config.num_layers);
     for (layer, layer_type) in config.layer_types.iter().enumerate() {
+        let at = loader.layer_at(layer);
         let mixer = match (layer_type, config.linear) {
             (LayerType::LinearAttention, Some(dims)) => {
                 num_delta += 1;
-                Mixer::DeltaNet(DeltaNet::load(loader, layer, num_delta - 1, dims)?)
+                Mixer::DeltaNet(DeltaNet::load(loader, &at, num_delta - 1, dims)?)
             }
             _ => {
                 num_attention += 1;
-                Mixer::Attention(Attention::load(loader, layer, num_attention - 1, STYLE)?)
+                Mixer::Attention(Attention::load(loader, &at, num_attention - 1, STYLE)?)
             }
         };
-        layers.push(layer_around(loader, layer, NORM, mixer)?);
+        layers.push(layer_around(loader, &at, NORM, mixer)?);
     }
     Ok(layers)
 }

@@ -16,7 +16,7 @@ fn options(weights: WeightRule, isa: Isa, num_threads: usize) -> CpuOptions {
         num_blocks: 24,
         num_rows: 24,
         query_tokens_max: 512,
-        seq_len_max: None,
+        ..CpuOptions::default()
     }
 }
 

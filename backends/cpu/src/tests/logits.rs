@@ -24,9 +24,12 @@ fn f32_agrees_with_the_oracle() {
     for name in ["llama", "llama3_rope", "qwen3", "qwen3_5"] {
         let report = check(name, WeightRule::F32, Isa::detect());
         assert!(report.passed, "{name}: {report:#?}");
-        let num_layers = open(name).config.num_layers;
-        // Two prefills, two decodes, the hidden states of each layer and of the embedding.
-        assert_eq!(report.arrays.len(), 4 + num_layers + 1, "{name}");
+        let package = open(name);
+        let (num_layers, num_heads) = (package.config.num_layers, usize::from(package.has_mtp()));
+        // Two prefills, two decodes, the hidden states of each layer and of the embedding, twice the drafting
+        // head's logits.
+        let num_arrays = 4 + num_layers + 1 + 2 * num_heads;
+        assert_eq!(report.arrays.len(), num_arrays, "{name}");
         assert_eq!(report.greedy.len(), 1);
     }
 }

@@ -78,13 +78,15 @@ fn fixtures_open_and_have_what_their_architecture_needs() {
             .collect();
         let found: Vec<&str> = package.tensors().map(|(name, _)| name).collect();
         assert_eq!(found, listed);
-        let required = package.required_tensors();
+        let mut required = package.required_tensors();
+        if package.has_mtp() {
+            package.check_mtp_tensors().expect(name);
+            required.extend(package.mtp_tensors());
+        }
+        assert_eq!(package.has_mtp(), name == "qwen3_5");
         let needed = |name: &str| required.iter().any(|tensor| tensor.name == name);
         let unused: Vec<&&str> = found.iter().filter(|name| !needed(name)).collect();
-        assert!(
-            unused.iter().all(|name| name.starts_with("mtp.")),
-            "{unused:?}"
-        );
+        assert_eq!(unused, Vec::<&&str>::new());
         assert_eq!(package.contract.end_tokens, [2]);
         let mut report = Report::of(&package).expect("readable");
         report.verify(&package, &NoProgress).expect("readable");
@@ -567,11 +569,8 @@ fn the_embedded_package_is_sound() {
     report.verify(&package, &NoProgress).expect("readable");
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!(report.parameters, 4_055_920);
-    assert!(
-        report
-            .unused()
-            .all(|tensor| tensor.name.starts_with("mtp."))
-    );
+    assert_eq!(report.mtp_parameters, 529_472);
+    assert_eq!(report.unused().count(), 0);
     let address = package.weights.files()[0].bytes().as_ptr().addr();
     assert!(
         address.is_multiple_of(64),

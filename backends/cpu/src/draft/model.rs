@@ -1,0 +1,178 @@
+//! A second, smaller model that drafts. It has keys, values and recurrent state of its own under the ids of
+//! the model's, and goes on from there by itself when it is asked.
+
+use super::Asked;
+use crate::batch::{Batch, Faults, Machine};
+use crate::load::{LoadError, Loader};
+use crate::model::{Memory, Model, Wanted, num_state_layers};
+use lockstep_numerics::sampler::Sampler;
+use lockstep_step::{BackendLimits, Pos, RowId, RowPlan, RowWrite, SeqPlan, TokenId};
+
+/// Sequences that draft together, where the draft model has recurrent state.
+const SEQS_MAX: usize = 32;
+
+pub(crate) struct DraftModel {
+    model: Model,
+    memory: Memory,
+    // The first of the rows that no plan names: two per sequence that drafts, in turn read and written.
+    // None if the draft model has no recurrent state.
+    first_row: Option<u32>,
+}
+
+impl DraftModel {
+    /// Loads a draft model for a model with these limits.
+    pub(crate) fn load(loader: &Loader<'_>, limits: &BackendLimits) -> Result<Self, LoadError> {
+        let config = loader.config();
+        let has_rows = num_state_layers(config) > 0;
+        if has_rows && limits.num_rows == 0 {
+            let message =
+                "it has recurrent state, and plans name no rows for a model that has none";
+            let message = message.to_string();
+            return Err(LoadError::DraftModel { message });
+        }
+        let num_rows = limits.num_rows as usize + 2 * SEQS_MAX;
+        Ok(DraftModel {
+            model: Model::load(loader, limits.seq_len_max as usize)?,
+            memory: Memory::new(config, limits.num_blocks as usize, num_rows),
+            first_row: has_rows.then_some(limits.num_rows),
+        })
+    }
+
+    /// Bytes of weights, of all blocks and of all rows.
+    pub(crate) fn num_bytes(&self) -> [usize; 3] {
+        [
+            self.model.num_bytes(),
+            self.memory.cache.num_bytes(),
+            self.memory.rows.num_bytes(),
+        ]
+    }
+
+    /// Computes a step of the model.
+    pub(crate) fn mirror(&mut self, machine: Machine<'_>, batch: &Batch<'_>) {
+        self.run(machine, batch, &[], &mut []);
+    }
+
+    fn run(
+        &mut self,
+        machine: Machine<'_>,
+        batch: &Batch<'_>,
+        selected: &[usize],
+        logits: &mut [f32],
+    ) {
+        // Whatever is not finite ends a proposal when it is drawn from.
+        let mut faults = Faults::new(batch.num_rows());
+        let wanted = Wanted {
+            selected,
+            logits,
+            probe: None,
+        };
+        self.model
+            .forward(machine, batch, &mut self.memory, &mut faults, wanted);
+    }
+
+    /// Draws what is wanted of each.
+    pub(super) fn propose<'a>(
+        &mut self,
+        machine: Machine<'_>,
+        sampler: &mut Sampler,
+        asked: Vec<Asked<'a>>,
+    ) -> Vec<Asked<'a>> {
+        let mut done = Vec::with_capacity(asked.len());
+        let mut asked = asked.into_iter().peekable();
+        while asked.peek().is_some() {
+            let group = asked.by_ref().take(SEQS_MAX).collect();
+            self.propose_together(machine, sampler, group, &mut done);
+        }
+        done
+    }
+
+    fn propose_together<'a>(
+        &mut self,
+        machine: Machine<'_>,
+        sampler: &mut Sampler,
+        group: Vec<Asked<'a>>,
+        done: &mut Vec<Asked<'a>>,
+    ) {
+        let vocab_size = self.model.vocab_size();
+        let mut logits = Vec::new();
+        let mut going: Vec<Going<'a>> = group
+            .into_iter()
+            .enumerate()
+            .map(|(idx, asked)| Going {
+                own_rows: self.first_row.map(|first| {
+                    let row = first + 2 * idx as u32;
+                    [RowId(row), RowId(row + 1)]
+                }),
+                tokens: asked.ask.query.clone(),
+                start: asked.ask.start,
+                read: asked.ask.row,
+                asked,
+            })
+            .collect();
+        while !going.is_empty() {
+            let seqs: Vec<SeqPlan> = going.iter().map(Going::part).collect();
+            let tokens = going.iter().flat_map(|going| &going.tokens).copied();
+            let batch = Batch::new(&seqs, tokens.collect());
+            let last_rows = (0..seqs.len()).map(|seq_idx| batch.rows(seq_idx).end - 1);
+            let last_rows: Vec<usize> = last_rows.collect();
+            logits.resize(last_rows.len() * vocab_size, 0.0);
+            self.run(machine, &batch, &last_rows, &mut logits);
+            let drawn = going.into_iter().zip(logits.chunks_exact(vocab_size));
+            going = drawn
+                .filter_map(|(going, logits)| going.draw(sampler, logits, done))
+                .collect();
+        }
+    }
+}
+
+/// A sequence that drafts: what it computes next.
+struct Going<'a> {
+    asked: Asked<'a>,
+    tokens: Vec<TokenId>,
+    start: Pos,
+    read: Option<RowId>,
+    // One to write, and the one to write after that.
+    own_rows: Option<[RowId; 2]>,
+}
+
+impl<'a> Going<'a> {
+    fn part(&self) -> SeqPlan {
+        let mut part = self.asked.part(self.start, self.tokens.len());
+        if let Some([row, _]) = self.own_rows {
+            let query_idx = self.tokens.len() as u32 - 1;
+            part.rows = RowPlan {
+                read: self.read,
+                writes: vec![RowWrite { query_idx, row }],
+            };
+        }
+        part
+    }
+
+    /// Draws from what was computed, and moves on; or moves to what is done.
+    fn draw(
+        mut self,
+        sampler: &mut Sampler,
+        logits: &[f32],
+        done: &mut Vec<Asked<'a>>,
+    ) -> Option<Going<'a>> {
+        self.asked.draws.draw(sampler, logits);
+        if self.asked.draws.is_over() {
+            done.push(self.asked);
+            return None;
+        }
+        self.start.0 += self.tokens.len() as u32;
+        self.tokens = self
+            .asked
+            .draws
+            .tokens()
+            .last()
+            .copied()
+            .into_iter()
+            .collect();
+        self.own_rows = self.own_rows.map(|[written, other]| {
+            self.read = Some(written);
+            [other, written]
+        });
+        Some(self)
+    }
+}

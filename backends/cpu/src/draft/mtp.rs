@@ -1,0 +1,81 @@
+//! Drafts of the checkpoint's own head, one token of every sequence at a time: each entry follows on what
+//! the head itself made of the one before, but for the first, which follows on the model.
+
+use super::Asked;
+use crate::batch::{Batch, Machine};
+use crate::model::{Before, Model, Mtp, MtpMemory};
+use lockstep_numerics::sampler::Sampler;
+use lockstep_step::{SeqPlan, TokenId};
+
+/// Draws what is wanted of each. All sequences go through the head together.
+pub(super) fn propose<'a>(
+    machine: Machine<'_>,
+    (model, mtp): (&Model, &Mtp),
+    memory: &mut MtpMemory,
+    sampler: &mut Sampler,
+    mut asked: Vec<Asked<'a>>,
+) -> Vec<Asked<'a>> {
+    let (hidden, vocab_size) = (model.hidden(), model.vocab_size());
+    let mut seqs: Vec<SeqPlan> = asked
+        .iter()
+        .map(|asked| asked.part(asked.ask.start, 1))
+        .collect();
+    let (mut done, mut before, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    let mut logits = Vec::new();
+    for round in 0.. {
+        if asked.is_empty() {
+            break;
+        }
+        let tokens = asked.iter().map(|asked| token(asked, round)).collect();
+        let batch = Batch::new(&seqs, tokens);
+        let follows = match round {
+            0 => Before::Kept,
+            _ => Before::Own(&before),
+        };
+        mtp.forward(machine, model, &batch, (&[], follows), memory, &mut outputs);
+        let rows = outputs.chunks_exact(hidden);
+        let drawing = asked
+            .iter()
+            .zip(rows)
+            .filter(|(asked, _)| draws(asked, round));
+        let drawing: Vec<f32> = drawing.flat_map(|(_, row)| row).copied().collect();
+        let num_drawing = drawing.len() / hidden;
+        logits.resize(num_drawing * vocab_size, 0.0);
+        model.logits(machine, &drawing, num_drawing, &mut logits);
+        let mut logits = logits.chunks_exact(vocab_size);
+        before.clear();
+        let going_on = std::mem::take(&mut asked)
+            .into_iter()
+            .zip(std::mem::take(&mut seqs));
+        for ((mut one, mut seq), output) in going_on.zip(outputs.chunks_exact(hidden)) {
+            if draws(&one, round)
+                && let Some(logits) = logits.next()
+            {
+                one.draws.draw(sampler, logits);
+            }
+            if one.draws.is_over() {
+                done.push(one);
+                continue;
+            }
+            seq.start.0 += 1;
+            before.extend_from_slice(output);
+            asked.push(one);
+            seqs.push(seq);
+        }
+    }
+    done
+}
+
+/// The token of an entry: of the query, then of what was drafted.
+fn token(asked: &Asked<'_>, round: usize) -> TokenId {
+    let query = &asked.ask.query;
+    match round.checked_sub(query.len()) {
+        None => query[round],
+        Some(idx) => asked.draws.tokens()[idx],
+    }
+}
+
+/// Whether an entry drafts: from the last token of the query on.
+fn draws(asked: &Asked<'_>, round: usize) -> bool {
+    round + 1 >= asked.ask.query.len()
+}
