@@ -116,10 +116,16 @@ impl OutputChain {
         if is_dropped {
             kinds.push(EventKind::DroppedSpecial { token });
         }
-        let mut text = String::new();
-        self.detokenizer.push(bytes, &mut text);
-        if let Some(ending) = self.read(&text, kinds) {
-            return Some(ending);
+        let ending = match self.detokenizer.whole(bytes) {
+            Some(text) => self.read(text, kinds),
+            None => {
+                let mut text = String::new();
+                self.detokenizer.push(bytes, &mut text);
+                self.read(&text, kinds)
+            }
+        };
+        if ending.is_some() {
+            return ending;
         }
         let is_full = self.num_tokens >= self.length.num_tokens_max;
         is_full.then(|| self.finish(Ended::Length, Finish::Length, kinds))
@@ -170,6 +176,10 @@ impl OutputChain {
     fn show(&mut self, tags: Vec<TagEvent>, kinds: &mut Vec<EventKind>) -> Option<Ending> {
         for tag in tags {
             let kind = match tag {
+                TagEvent::Content(text) if self.stop.is_idle() => {
+                    push_content(text, kinds);
+                    continue;
+                }
                 TagEvent::Content(text) => {
                     let mut visible = String::new();
                     let stop = self.stop.push(&text, &mut visible);

@@ -13,6 +13,15 @@ pub(crate) struct Detokenizer {
 }
 
 impl Detokenizer {
+    /// The text of a token that begins and ends with whole characters; then it needs not be pushed. None if
+    /// only a push can tell.
+    pub(crate) fn whole<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
+        match self.pending.is_empty() {
+            true => core::str::from_utf8(bytes).ok(),
+            false => None,
+        }
+    }
+
     /// Takes the bytes of a token and appends the characters that are certain now.
     pub(crate) fn push(&mut self, bytes: &[u8], text: &mut String) {
         self.pending.extend_from_slice(bytes);
@@ -59,7 +68,10 @@ mod tests {
     fn detokenize(pieces: &[&[u8]]) -> String {
         let (mut detokenizer, mut text) = (Detokenizer::default(), String::new());
         for piece in pieces {
-            detokenizer.push(piece, &mut text);
+            match detokenizer.whole(piece) {
+                Some(whole) => text.push_str(whole),
+                None => detokenizer.push(piece, &mut text),
+            }
         }
         detokenizer.finish(&mut text);
         text

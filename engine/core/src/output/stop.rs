@@ -69,6 +69,11 @@ impl StopSearch {
         }
     }
 
+    /// Whether there is nothing to search for: then all text is visible as it comes.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
     /// Takes text and appends what is certainly visible. If a stop string is complete, returns it; the
     /// text before it has been appended, and the search must not go on.
     pub(crate) fn push(&mut self, text: &str, visible: &mut String) -> Option<String> {
