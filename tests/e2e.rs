@@ -10,6 +10,7 @@ mod constraints;
 mod generate;
 mod http;
 mod hub;
+mod law;
 mod logits;
 mod masks;
 mod models;

@@ -15,6 +15,7 @@ fn help_has_examples() {
         "parse",
         "masks",
         "check-logits",
+        "law",
     ];
     for command in commands {
         assert!(help.contains(command), "{help}");

@@ -15,6 +15,7 @@ mod generate;
 mod hub;
 mod inspect;
 mod interrupt;
+mod law;
 mod masks;
 mod parse;
 mod pipe;
@@ -33,6 +34,7 @@ Examples:
   lockstep serve -m ./SmolLM2-135M-Instruct     the same for a Hugging Face directory
   lockstep generate --chat 'What is 3 plus 4?' --seed 1 --json --digests
   lockstep bench                                speed beside the machine's own limits
+  lockstep law                                  whether anything changes a byte that may not
 
 Exit codes: 0 done, 1 a check failed, 2 wrong command line, 3 an input can't be used,
 4 the engine or the server failed, 130 interrupted.";
@@ -57,6 +59,7 @@ enum Command {
     CheckLogits(check_logits::CheckLogitsArgs),
     Parse(parse::ParseArgs),
     Masks(masks::MasksArgs),
+    Law(law::LawArgs),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::CheckLogits(args) => check_logits::run(&args),
         Command::Parse(args) => parse::run(&args),
         Command::Masks(args) => masks::run(&args),
+        Command::Law(args) => law::run(&args),
     }
 }
 

@@ -52,7 +52,12 @@ impl Job {
         choice_seed(self.sampling.seed, choice as u32 % self.n)
     }
 
-    fn request(&self, shared: &Shared, choice: usize, matcher: Option<&Boundary>) -> Request {
+    pub(crate) fn request(
+        &self,
+        shared: &Shared,
+        choice: usize,
+        matcher: Option<&Boundary>,
+    ) -> Request {
         let prompt = self.prompts[choice / self.n as usize].clone();
         let room = shared
             .backend

@@ -1,5 +1,5 @@
 //! Requests read as the server reads them, without an engine that answers them: for commands that show
-//! what a request allows, or that hold a model of their own to the same constraints.
+//! what a request allows, or that run an engine of their own.
 //!
 //! It must never read a request in a way of its own.
 
@@ -9,6 +9,7 @@ use crate::job::Job;
 use crate::model::ChatModel;
 use crate::openai::{chat_request, completions};
 use crate::state::{ServerConfig, Shared};
+use lockstep_core::Request;
 use lockstep_grammar::Boundary;
 use lockstep_step::TokenId;
 use serde_json::Value;
@@ -24,13 +25,13 @@ pub struct RequestReader {
 pub struct ReadRequest {
     /// What the model would read first, one per prompt.
     pub prompts: Vec<Vec<TokenId>>,
-    constraint: Option<AskedConstraint>,
+    job: Job,
 }
 
 impl ReadRequest {
     /// The kinds of what its answer is held to, as metrics name them.
     pub fn constraint_kinds(&self) -> Vec<&'static str> {
-        let kinds = self.constraint.iter().flat_map(AskedConstraint::kinds);
+        let kinds = self.job.constraint.iter().flat_map(AskedConstraint::kinds);
         kinds.collect()
     }
 }
@@ -95,10 +96,19 @@ impl RequestReader {
     /// # Errors
     /// If the constraint can't be held.
     pub fn matcher(&self, request: &ReadRequest) -> Result<Option<Boundary>, RequestError> {
-        match &request.constraint {
+        match &request.job.constraint {
             Some(asked) => Ok(self.shared.grammars.matcher_now(asked)?),
             None => Ok(None),
         }
+    }
+
+    /// What the engine would be asked for the first choice, as often as is wanted.
+    ///
+    /// # Errors
+    /// If the constraint can't be held.
+    pub fn request(&self, request: &ReadRequest) -> Result<Request, RequestError> {
+        let matcher = self.matcher(request)?;
+        Ok(request.job.request(&self.shared, 0, matcher.as_ref()))
     }
 
     /// The grammars that hold the answer, as text.
@@ -106,7 +116,7 @@ impl RequestReader {
     /// # Errors
     /// If the constraint can't be held.
     pub fn explain(&self, request: &ReadRequest) -> Result<Vec<String>, RequestError> {
-        match &request.constraint {
+        match &request.job.constraint {
             Some(asked) => Ok(self.shared.grammars.explain(asked)?),
             None => Ok(Vec::new()),
         }
@@ -116,8 +126,8 @@ impl RequestReader {
 impl ReadRequest {
     fn new(job: Job) -> ReadRequest {
         ReadRequest {
-            prompts: job.prompts,
-            constraint: job.constraint,
+            prompts: job.prompts.clone(),
+            job,
         }
     }
 }

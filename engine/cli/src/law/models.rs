@@ -1,0 +1,225 @@
+//! The models that the law is tried on, and how each is brought into a backend. It must never load a model
+//! in a way that a server could not.
+
+use super::{
+    axes::{Format, Rule},
+    llama,
+};
+use crate::{backend::AnyBackend, exit::Failure, terminal::Bars};
+use lockstep_core::Vocabulary;
+use lockstep_cpu::{CpuBackend, CpuOptions, Isa, WeightRule};
+use lockstep_fingerprint::{Fingerprint, FingerprintConfig};
+use lockstep_package::{LayerType, NoProgress, Package, Special};
+use lockstep_server::{
+    ChatModel, ChatPrompt, ModelContract, ModelError, RequestReader, ServerConfig,
+};
+use lockstep_step::{BackendLimits, TokenId};
+use lockstep_tags::TagFormat;
+use serde_json::{Map, Value};
+use std::{path::Path, sync::Arc};
+
+/// The names of the models that are part of the program.
+pub const BUILT_IN: [&str; 3] = ["embedded", "llama", "fingerprint"];
+
+/// A model to try.
+pub struct LawModel {
+    /// As it is called in tables.
+    pub name: String,
+    /// Its tokens, as every engine has them.
+    pub vocabulary: Arc<Vocabulary>,
+    package: Arc<Package>,
+    is_fingerprint: bool,
+    /// By [`Format`].
+    readers: Vec<RequestReader>,
+}
+
+/// How much a backend may hold, and how it computes.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Blocks of the KV cache.
+    pub num_blocks: u32,
+    /// Rows of recurrent state, where the model has any.
+    pub num_rows: u32,
+    /// Threads of the backend.
+    pub num_threads: usize,
+    /// Picks the instruction set.
+    pub isa_pick: usize,
+}
+
+/// Query tokens of a step, at most, and tokens of a sequence.
+pub const QUERY_TOKENS_MAX: u32 = 1024;
+
+impl LawModel {
+    /// One of the built-in models, or a Hugging Face folder.
+    ///
+    /// # Errors
+    /// A folder that holds no model.
+    pub fn open(name: &str) -> Result<LawModel, Failure> {
+        let embedded = || Package::embedded().map_err(Failure::failed);
+        let package = match name {
+            "embedded" | "fingerprint" => embedded()?,
+            "llama" => llama::package(&embedded()?)?,
+            folder => Package::open(Path::new(folder), &Bars::default()).map_err(|error| {
+                let next = format!("expected a folder, or one of {}", BUILT_IN.join(", "));
+                Failure::input(error, next)
+            })?,
+        };
+        let package = Arc::new(package);
+        let reader = |format: &Format| {
+            let model = InFormat {
+                package: package.clone(),
+                format: *format,
+            };
+            RequestReader::new(ServerConfig::new("law"), Arc::new(model))
+        };
+        Ok(LawModel {
+            name: match BUILT_IN.contains(&name) {
+                true => name.to_owned(),
+                false => package.name.clone(),
+            },
+            vocabulary: Arc::new(lockstep_server::vocabulary(package.as_ref())),
+            is_fingerprint: name == "fingerprint",
+            readers: Format::ALL.iter().map(reader).collect(),
+            package,
+        })
+    }
+
+    /// What reads requests whose calls have this format.
+    pub fn reader(&self, format: Format) -> &RequestReader {
+        &self.readers[format as usize]
+    }
+
+    /// Text as tokens, without any that stand for structure.
+    pub fn encode(&self, text: &str) -> Vec<TokenId> {
+        let ids = self.package.tokenizer.encode(text, Special::None);
+        ids.unwrap_or_default().into_iter().map(TokenId).collect()
+    }
+
+    /// Size of the vocabulary.
+    pub fn vocab_size(&self) -> u32 {
+        u32::try_from(self.package.contract.vocab_size).unwrap_or(u32::MAX)
+    }
+
+    /// Tokens that end an answer.
+    pub fn end_tokens(&self) -> Vec<TokenId> {
+        self.package.contract().end_tokens
+    }
+
+    /// What it can't be tried with.
+    pub fn rules(&self, _model: usize) -> Vec<Rule> {
+        Vec::new()
+    }
+
+    /// A backend that has computed nothing.
+    ///
+    /// # Errors
+    /// Weights that can't be used.
+    pub fn backend(&self, room: &Room) -> Result<AnyBackend, Failure> {
+        if self.is_fingerprint {
+            return Ok(AnyBackend::Fingerprint(Box::new(self.hashes(room))));
+        }
+        let options = CpuOptions {
+            weights: WeightRule::Q8,
+            num_threads: room.num_threads,
+            isa: Some(self.isa(room.isa_pick)),
+            num_blocks: room.num_blocks,
+            num_rows: room.num_rows,
+            query_tokens_max: QUERY_TOKENS_MAX,
+            seq_len_max: Some(QUERY_TOKENS_MAX),
+            mtp: false,
+        };
+        let backend = CpuBackend::load(&self.package, &options, &NoProgress);
+        let backend = backend.map_err(|error| Failure::input(error, ""))?;
+        Ok(AnyBackend::Cpu(Box::new(backend)))
+    }
+
+    /// Whether it has recurrent state.
+    pub fn has_rows(&self) -> bool {
+        let config = &self.package.config;
+        self.is_fingerprint || config.layer_types.contains(&LayerType::LinearAttention)
+    }
+
+    /// The instruction set to try: any that the machine has, the scalar definition now and then, and only
+    /// where it doesn't take minutes.
+    fn isa(&self, pick: usize) -> Isa {
+        let mut all = Isa::available();
+        let is_tiny = self.package.config.hidden_size <= 64;
+        if all.len() > 1 && !(is_tiny && pick.is_multiple_of(20)) {
+            all.retain(|isa| *isa != Isa::Scalar);
+        }
+        all[pick % all.len()]
+    }
+
+    /// A model made of hashes, which wants to end, to call and to close now and then, and has no other wish.
+    fn hashes(&self, room: &Room) -> Fingerprint {
+        let mut config = FingerprintConfig::new(BackendLimits {
+            vocab_size: self.vocab_size(),
+            num_blocks: room.num_blocks,
+            num_rows: room.num_rows,
+            seq_len_max: QUERY_TOKENS_MAX,
+            query_tokens_max: QUERY_TOKENS_MAX,
+        });
+        let pushed = [
+            "</think>",
+            "</tool_call>",
+            "</arg_value>",
+            "<tool_call>",
+            "\"",
+            "}",
+            "\n",
+            "</",
+            ">",
+        ];
+        for tag in pushed {
+            let ids = self.package.tokenizer.encode(tag, Special::Parse);
+            let first = ids.ok().and_then(|ids| ids.first().copied());
+            config.bias.extend(first.map(|id| (TokenId(id), 5.0)));
+        }
+        let ends = self.end_tokens().into_iter().map(|token| (token, 3.0));
+        config.bias.extend(ends);
+        config.bias.sort_by_key(|(token, _)| *token);
+        config.bias.dedup_by_key(|(token, _)| *token);
+        Fingerprint::new(config)
+    }
+}
+
+/// A package whose calls are written in another format than it says.
+struct InFormat {
+    package: Arc<Package>,
+    format: Format,
+}
+
+impl ChatModel for InFormat {
+    fn contract(&self) -> ModelContract {
+        let format = match self.format {
+            Format::Glm => TagFormat::Glm,
+            Format::QwenXml => TagFormat::QwenXml,
+            Format::HermesJson => TagFormat::HermesJson,
+        };
+        ModelContract {
+            tag_format: format,
+            ..self.package.contract()
+        }
+    }
+
+    fn encode_chat(
+        &self,
+        messages: &[Value],
+        tools: Option<&[Value]>,
+        kwargs: &Map<String, Value>,
+    ) -> Result<ChatPrompt, ModelError> {
+        ChatModel::encode_chat(self.package.as_ref(), messages, tools, kwargs)
+    }
+
+    fn encode_text(&self, text: &str, as_prompt: bool) -> Result<Vec<TokenId>, ModelError> {
+        self.package.encode_text(text, as_prompt)
+    }
+
+    fn token_bytes(&self, token: TokenId) -> &[u8] {
+        self.package.token_bytes(token)
+    }
+
+    fn is_special(&self, token: TokenId) -> bool {
+        ChatModel::is_special(self.package.as_ref(), token)
+    }
+}

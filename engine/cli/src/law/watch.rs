@@ -1,0 +1,229 @@
+//! A backend that counts what passes through it, for a law is only as good as what it was put to. It also
+//! spoils steps where it is asked to, so that a test can see that the law would notice. Unless asked, it
+//! must never change a plan or an output.
+
+use lockstep_step::{
+    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
+    QueryToken, RowId, SeqId, SeqPlan, StepId, StepOutput, StepPlan, TokenId,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A fault that is put in on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sabotage {
+    /// A step with drafts reads another row than the one it names.
+    StaleRow,
+    /// The draw after the last draft is the token after the right one.
+    WrongDraw,
+}
+
+/// What passed through a backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Sequences in a step, at most.
+    pub num_seqs_max: usize,
+    /// Steps that were begun, at most, before the first of them was answered.
+    pub num_running_max: usize,
+    /// Steps that were begun while another ran.
+    pub num_begun_early: u64,
+    /// Parts whose query refers to a token that a running step draws.
+    pub num_referring: u64,
+    /// Parts that verify fewer drafts than the step before them accepted.
+    pub num_shorter: u64,
+    /// Questions to models that draft.
+    pub num_questions: u64,
+    /// Tokens that these proposed.
+    pub num_proposed: u64,
+    /// Rows of state that were written.
+    pub num_rows: u64,
+    /// Mask rows that came.
+    pub num_masks: u64,
+}
+
+/// What became of the drafts of one sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeqDrafts {
+    /// Verified.
+    pub num: u64,
+    /// Drawn, too.
+    pub num_accepted: u64,
+}
+
+/// A part of a step that was begun.
+struct Part {
+    step: StepId,
+    drafts: Vec<TokenId>,
+    num_scored: usize,
+    /// Once it was answered.
+    num_accepted: Option<usize>,
+}
+
+/// The backend.
+pub struct Watched<B> {
+    inner: B,
+    sabotage: Option<Sabotage>,
+    num_running: usize,
+    /// The latest parts of each sequence, oldest first.
+    parts: BTreeMap<SeqId, VecDeque<Part>>,
+    /// So far.
+    pub counts: Counts,
+    /// By sequence.
+    pub drafts: BTreeMap<SeqId, SeqDrafts>,
+}
+
+impl<B: Backend> Watched<B> {
+    /// Watches a backend, and spoils its steps if that is wanted.
+    pub fn new(inner: B, sabotage: Option<Sabotage>) -> Watched<B> {
+        Watched {
+            inner,
+            sabotage,
+            num_running: 0,
+            parts: BTreeMap::new(),
+            counts: Counts::default(),
+            drafts: BTreeMap::new(),
+        }
+    }
+
+    /// Forgets what was counted, for another engine.
+    pub fn restart(&mut self) {
+        self.num_running = 0;
+        self.parts.clear();
+        self.counts = Counts::default();
+        self.drafts.clear();
+    }
+
+    fn note_begun(&mut self, plan: &StepPlan) {
+        let counts = &mut self.counts;
+        counts.num_seqs_max = counts.num_seqs_max.max(plan.seqs.len());
+        counts.num_begun_early += u64::from(self.num_running > 0);
+        self.num_running += 1;
+        counts.num_running_max = counts.num_running_max.max(self.num_running);
+        for seq in &plan.seqs {
+            let refers = |token: &QueryToken| matches!(token, QueryToken::Drawn { .. });
+            counts.num_referring += u64::from(seq.query.iter().any(refers));
+            counts.num_rows += seq.rows.writes.len() as u64;
+            let part = Part {
+                step: plan.step,
+                drafts: drafts(seq),
+                num_scored: seq.scored.len(),
+                num_accepted: None,
+            };
+            let parts = self.parts.entry(seq.seq).or_default();
+            // What was answered before the part before this one is of no more use.
+            while parts.len() >= 4 {
+                parts.pop_front();
+            }
+            let before = parts.back().and_then(|before| before.num_accepted);
+            counts.num_shorter += u64::from(is_shorter(before, &part));
+            parts.push_back(part);
+        }
+    }
+
+    fn note_answered(&mut self, output: &StepOutput) {
+        self.num_running = self.num_running.saturating_sub(1);
+        for answer in &output.seqs {
+            let (Ok(draws), Some(parts)) = (&answer.draws, self.parts.get_mut(&answer.seq)) else {
+                continue;
+            };
+            let Some(idx) = parts.iter().position(|part| part.step == output.step) else {
+                continue;
+            };
+            let part = &mut parts[idx];
+            let pairs = part.drafts.iter().zip(draws);
+            let agreed = pairs.take_while(|(draft, draw)| **draft == draw.token);
+            let num_accepted = agreed.count();
+            part.num_accepted = Some(num_accepted);
+            let own = self.drafts.entry(answer.seq).or_default();
+            own.num += part.drafts.len() as u64;
+            own.num_accepted += num_accepted as u64;
+            if let Some(next) = parts.get(idx + 1) {
+                self.counts.num_shorter += u64::from(is_shorter(Some(num_accepted), next));
+            }
+        }
+    }
+}
+
+fn drafts(seq: &SeqPlan) -> Vec<TokenId> {
+    let from = seq.query.len() - seq.num_drafts as usize;
+    let known = |token: &QueryToken| match token {
+        QueryToken::Known(token) => Some(*token),
+        QueryToken::Drawn { .. } => None,
+    };
+    seq.query[from..].iter().filter_map(known).collect()
+}
+
+/// Whether a part verifies fewer drafts than the part before it accepted.
+fn is_shorter(accepted_before: Option<usize>, part: &Part) -> bool {
+    part.num_scored > 0 && accepted_before.is_some_and(|num| num > part.drafts.len())
+}
+
+impl<B: Backend> Backend for Watched<B> {
+    type Forward = (B::Forward, Vec<u32>);
+    type Sampled = (B::Sampled, Vec<u32>);
+
+    fn limits(&self) -> BackendLimits {
+        self.inner.limits()
+    }
+
+    fn forward(&mut self, plan: &StepPlan) -> Result<Self::Forward, BackendError> {
+        self.note_begun(plan);
+        let num_drafts = plan.seqs.iter().map(|seq| seq.num_drafts).collect();
+        if self.sabotage != Some(Sabotage::StaleRow) {
+            return Ok((self.inner.forward(plan)?, num_drafts));
+        }
+        let mut plan = plan.clone();
+        let num_rows = self.limits().num_rows;
+        for seq in &mut plan.seqs {
+            let rows = &mut seq.rows;
+            let is_written = |row: &RowId| rows.writes.iter().any(|write| write.row == *row);
+            let mut others = (0..num_rows).map(RowId).filter(|row| !is_written(row));
+            let other = others.find(|row| rows.read != Some(*row));
+            if seq.num_drafts > 0 && rows.read.is_some() {
+                rows.read = other;
+            }
+        }
+        Ok((self.inner.forward(&plan)?, num_drafts))
+    }
+
+    fn draw(
+        &mut self,
+        forward: Self::Forward,
+        masks: &MaskSet,
+    ) -> Result<Self::Sampled, BackendError> {
+        let (forward, num_drafts) = forward;
+        self.counts.num_masks += masks.rows.iter().flatten().count() as u64;
+        Ok((self.inner.draw(forward, masks)?, num_drafts))
+    }
+
+    fn collect(&mut self, sampled: Self::Sampled) -> Result<StepOutput, BackendError> {
+        let (sampled, num_drafts) = sampled;
+        let mut output = self.inner.collect(sampled)?;
+        if self.sabotage == Some(Sabotage::WrongDraw) {
+            let vocab_size = self.limits().vocab_size;
+            for (answer, num_drafts) in output.seqs.iter_mut().zip(num_drafts) {
+                let draws = answer.draws.as_mut().ok().filter(|_| num_drafts > 0);
+                if let Some(last) = draws.and_then(|draws| draws.last_mut()) {
+                    last.token.0 = (last.token.0 + 1) % vocab_size;
+                }
+            }
+        }
+        self.note_answered(&output);
+        Ok(output)
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.inner.is_asynchronous()
+    }
+
+    fn has_drafter(&self, drafter: ModelDrafter) -> bool {
+        self.inner.has_drafter(drafter)
+    }
+
+    fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
+        let proposals = self.inner.propose(plan)?;
+        self.counts.num_questions += plan.seqs.len() as u64;
+        let num: usize = proposals.iter().map(|proposal| proposal.tokens.len()).sum();
+        self.counts.num_proposed += num as u64;
+        Ok(proposals)
+    }
+}
