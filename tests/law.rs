@@ -3,7 +3,9 @@
 //! arrivals, and each request must get, byte for byte, what it gets alone in a plain one. It must never
 //! compare with anything but `==`.
 
-use lockstep_core::{Engine, EngineConfig, Event, EventKind, Request, Time, Vocabulary, run_step};
+use lockstep_core::{
+    Engine, EngineConfig, Event, EventKind, Pipeline, Request, Speculation, Still, Time, Vocabulary,
+};
 use lockstep_cpu::{CpuBackend, CpuOptions, Isa, WeightRule};
 use lockstep_fingerprint::{Fingerprint, FingerprintConfig};
 use lockstep_package::{NoProgress, Package};
@@ -55,6 +57,10 @@ struct Deployment {
     /// Beyond the two of each sequence.
     num_spare_rows: u32,
     prefix_cache: bool,
+    /// Of every so many steps one is not planned while another runs; 0 is none at all.
+    overlap: usize,
+    /// Depth of guesses from what was written.
+    guesses: u32,
     num_threads: usize,
     isa_idx: usize,
 }
@@ -68,6 +74,8 @@ const PLAIN: Deployment = Deployment {
     num_blocks: 64,
     num_spare_rows: 0,
     prefix_cache: false,
+    overlap: 0,
+    guesses: 0,
     num_threads: 1,
     isa_idx: usize::MAX,
 };
@@ -135,23 +143,29 @@ fn deployments() -> impl Strategy<Value = Deployment> {
     // Four blocks hold the longest sequence; with few more, a crowd must take turns.
     let num_blocks = prop_oneof![2 => Just(4u32), 1 => 5u32..40];
     let kept = (0u32..8, prop::bool::weighted(0.8));
+    let ahead = (
+        prop_oneof![1 => Just(0usize), 1 => Just(usize::MAX), 1 => 2usize..5],
+        prop_oneof![1 => Just(0u32), 2 => 1u32..10],
+    );
     (
         (2u32..6, 3u32..200, 1u32..100),
         num_blocks,
         kept,
-        1usize..4,
-        0usize..3,
+        ahead,
+        (1usize..4, 0usize..3),
     )
         .prop_map(
-            |((seqs, batched, chunk), num_blocks, kept, num_threads, isa_idx)| Deployment {
+            |((seqs, batched, chunk), num_blocks, kept, ahead, machine)| Deployment {
                 max_num_seqs: seqs,
                 max_num_batched_tokens: batched,
                 chunk_tokens_max: chunk,
                 num_blocks,
                 num_spare_rows: kept.0,
                 prefix_cache: kept.1,
-                num_threads,
-                isa_idx,
+                overlap: ahead.0,
+                guesses: ahead.1,
+                num_threads: machine.0,
+                isa_idx: machine.1,
             },
         )
 }
@@ -190,9 +204,11 @@ impl Wish {
 }
 
 /// An engine, its model, and the steps so far.
-struct Running<'a, B> {
+struct Running<'a, B: Backend> {
     engine: Engine,
     backend: &'a mut B,
+    pipeline: Pipeline<B>,
+    overlap: usize,
     num_steps: u64,
 }
 
@@ -207,6 +223,11 @@ impl<B: Backend> Running<'_, B> {
             max_num_batched_tokens: deployment.max_num_batched_tokens,
             chunk_tokens_max: deployment.chunk_tokens_max,
             prefix_cache: deployment.prefix_cache,
+            speculation: Speculation {
+                suffix: deployment.guesses,
+                ngram: deployment.guesses,
+                ..Speculation::OFF
+            },
             checked: true,
             ..EngineConfig::default()
         };
@@ -214,6 +235,8 @@ impl<B: Backend> Running<'_, B> {
         Running {
             engine: Engine::new(config, backend.limits(), vocabulary).expect("fine"),
             backend,
+            pipeline: Pipeline::default(),
+            overlap: deployment.overlap,
             num_steps: 0,
         }
     }
@@ -235,7 +258,10 @@ impl<B: Backend> Running<'_, B> {
                     own.map(|(id, _)| self.engine.abort(*id));
                 }
             }
-            let worked = run_step(&mut self.engine, self.backend, now);
+            let is_overlapped = self.overlap > 0 && !step.is_multiple_of(self.overlap);
+            self.engine.set_overlap(is_overlapped);
+            let (engine, backend) = (&mut self.engine, &mut *self.backend);
+            let worked = self.pipeline.turn(engine, backend, &mut Still(now));
             let worked = worked.expect("no broken invariant");
             self.engine
                 .check_invariants()
@@ -271,6 +297,8 @@ struct Seen {
     num_preemptions: u64,
     num_cached_tokens: u64,
     num_evicted_blocks: u64,
+    num_steps_overlapped: u64,
+    num_void_parts: u64,
 }
 
 impl Seen {
@@ -279,6 +307,8 @@ impl Seen {
         self.num_preemptions += other.num_preemptions;
         self.num_cached_tokens += other.num_cached_tokens;
         self.num_evicted_blocks += other.num_evicted_blocks;
+        self.num_steps_overlapped += other.num_steps_overlapped;
+        self.num_void_parts += other.num_void_parts;
     }
 
     /// A law that was never put to the test would hold too.
@@ -291,6 +321,8 @@ impl Seen {
         );
         assert!(self.num_preemptions > 0, "no sequence ever lost its blocks");
         assert!(self.num_evicted_blocks > 0, "the cache never gave way");
+        assert!(self.num_steps_overlapped > 0, "no step was planned ahead");
+        assert!(self.num_void_parts > 0, "no plan ahead was ever void");
     }
 }
 
@@ -326,6 +358,8 @@ fn check_law<B: Backend>(
             num_preemptions: totals.num_preemptions,
             num_cached_tokens: totals.num_cached_tokens,
             num_evicted_blocks: totals.num_evicted_blocks,
+            num_steps_overlapped: totals.num_steps_overlapped,
+            num_void_parts: totals.num_void_parts,
         });
         let mut plain = make(&PLAIN);
         for (idx, wish) in wishes.iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use crate::{
     exit::Failure,
-    flags::{EngineArgs, IsaKind, MachineArgs, WeightsKind},
+    flags::{EngineArgs, IsaKind, MachineArgs, OverlapKind, WeightsKind},
 };
 use lockstep_cpu::{CpuBackend, CpuForward, CpuOptions, Isa, WeightRule};
 use lockstep_fingerprint::{Fingerprint, FingerprintConfig, Scored};
@@ -163,9 +163,15 @@ fn block_bytes(config: &ModelConfig) -> usize {
     (num_layers * per_position * BLOCK_LEN as usize).max(1)
 }
 
-/// Each running sequence reads one row and writes another; a third is for the prefix cache, which would be
+/// Each running sequence reads one row and writes another, or two where the next step is planned while one runs;
+/// one more is for the prefix cache, which would be
 /// left without states when all of them run.
 fn num_rows(engine: &EngineArgs) -> u32 {
-    let per_seq = if engine.no_prefix_cache { 2 } else { 3 };
+    let in_steps = if engine.overlap == OverlapKind::On {
+        3
+    } else {
+        2
+    };
+    let per_seq = in_steps + u32::from(!engine.no_prefix_cache);
     engine.max_num_seqs.saturating_mul(per_seq).max(2)
 }

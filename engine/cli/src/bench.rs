@@ -14,7 +14,10 @@ mod work;
 use crate::{
     dialogue::{LimitArgs, plain_request},
     exit::Failure,
-    flags::{BackendKind, EngineArgs, IsaKind, MachineArgs, ModelArgs, WeightsKind},
+    flags::{
+        BackendKind, EngineArgs, IsaKind, MachineArgs, ModelArgs, OverlapKind, RejectedKind,
+        WeightsKind,
+    },
     session::{self, Session},
     terminal::{Bars, Paint},
 };
@@ -174,6 +177,8 @@ fn measure(
         speculate: Speculation::OFF,
         // What was computed once would not be measured again.
         no_prefix_cache: true,
+        overlap: OverlapKind::Auto,
+        rejected_drafts: RejectedKind::Trim,
         checked: false,
     };
     let backend = session::open_backend(&package, &machine, &engine)?;

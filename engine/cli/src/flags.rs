@@ -100,13 +100,21 @@ pub struct EngineArgs {
     /// Memory of the KV cache, in GiB.
     #[arg(long, value_name = "GIB", default_value_t = 1.0)]
     pub kv_cache_gib: f64,
-    /// Who proposes tokens to be checked together: off, or some of forced, suffix, ngram, each with a depth
-    /// where wanted, as in ngram,forced:7. Changes speed only.
+    /// Who proposes tokens to be checked together: off, or some of forced, suffix, ngram, mtp, draft_model, each
+    /// with a depth where wanted, as in ngram,forced:7. Changes speed only.
     #[arg(long, value_name = "LIST", default_value_t = EngineConfig::default().speculation)]
     pub speculate: Speculation,
     /// Compute every prompt anew, even where another began with the same tokens. Changes speed only.
     #[arg(long)]
     pub no_prefix_cache: bool,
+    /// Plan the next step while one runs; auto does where the backend computes by itself meanwhile. Changes
+    /// speed only.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = OverlapKind::Auto)]
+    pub overlap: OverlapKind,
+    /// What becomes of proposed tokens that a grammar rejects: trim cuts them off before they are computed, pad
+    /// lets them stay. Changes speed only.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = RejectedKind::Trim)]
+    pub rejected_drafts: RejectedKind,
     /// Check every plan against what was computed before it: slower, for finding bugs.
     #[arg(long)]
     pub checked: bool,
@@ -192,6 +200,26 @@ pub enum BackendKind {
     Cpu,
     /// A model made of hashes: no weights, no meaning, for testing everything around it.
     Fingerprint,
+}
+
+/// When the next step is planned while one runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OverlapKind {
+    /// Where that is of use.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// What becomes of drafts that a grammar rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RejectedKind {
+    /// They are cut off before the step, where that can be known by then.
+    Trim,
+    /// They stay, and are never drawn.
+    Pad,
 }
 
 /// How weights are held.

@@ -152,7 +152,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         ));
     }
     let backend = session::open_backend(&package, &args.machine, &args.engine)?;
-    let mut engine_config = session::engine_config(&args.engine);
+    let mut engine_config = session::engine_config(&args.engine, &backend);
     if let Some(max) = args.max_waiting_requests {
         engine_config.max_waiting_requests = max;
     }

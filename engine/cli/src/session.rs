@@ -5,10 +5,14 @@
 use crate::{
     backend::AnyBackend,
     exit::Failure,
-    flags::{BackendKind, EngineArgs, MachineArgs, ModelArgs, ToolFormat},
+    flags::{
+        BackendKind, EngineArgs, MachineArgs, ModelArgs, OverlapKind, RejectedKind, ToolFormat,
+    },
     terminal::Bars,
 };
-use lockstep_core::{Engine, EngineConfig, Event, Request, Time, Totals};
+use lockstep_core::{
+    Engine, EngineConfig, Event, Pipeline, RejectedDrafts, Request, Still, Time, Totals,
+};
 use lockstep_package::Package;
 use lockstep_step::{Backend, SamplingParams, SeqId};
 use std::{path::Path, sync::Arc, time::Instant};
@@ -74,14 +78,23 @@ pub fn open_backend(
     }
 }
 
-/// What the flags say of the engine.
-pub fn engine_config(args: &EngineArgs) -> EngineConfig {
+/// What the flags say of an engine over this backend.
+pub fn engine_config(args: &EngineArgs, backend: &AnyBackend) -> EngineConfig {
     EngineConfig {
         max_num_seqs: args.max_num_seqs,
         max_num_batched_tokens: args.max_num_batched_tokens,
         chunk_tokens_max: args.max_num_batched_tokens,
         speculation: args.speculate,
         prefix_cache: !args.no_prefix_cache,
+        overlap: match args.overlap {
+            OverlapKind::Auto => backend.is_asynchronous(),
+            OverlapKind::On => true,
+            OverlapKind::Off => false,
+        },
+        rejected_drafts: match args.rejected_drafts {
+            RejectedKind::Trim => RejectedDrafts::Trim,
+            RejectedKind::Pad => RejectedDrafts::Pad,
+        },
         checked: args.checked,
         ..EngineConfig::default()
     }
@@ -115,6 +128,7 @@ pub struct Session {
     pub package: Arc<Package>,
     engine: Engine,
     backend: AnyBackend,
+    pipeline: Pipeline<AnyBackend>,
     start: Instant,
 }
 
@@ -144,12 +158,14 @@ impl Session {
     ) -> Result<Session, Failure> {
         let package = package.into();
         let vocabulary = Arc::new(lockstep_server::vocabulary(package.as_ref()));
-        let engine = Engine::new(engine_config(engine), backend.limits(), vocabulary)
+        let config = engine_config(engine, &backend);
+        let engine = Engine::new(config, backend.limits(), vocabulary)
             .map_err(|error| Failure::usage(error, "change the flags named there"))?;
         Ok(Session {
             package,
             engine,
             backend,
+            pipeline: Pipeline::default(),
             start: Instant::now(),
         })
     }
@@ -186,8 +202,9 @@ impl Session {
     /// # Errors
     /// A fault of the engine. A backend's failure is an event of each sequence that it met.
     pub fn step(&mut self) -> Result<bool, Failure> {
-        let now = self.now();
-        lockstep_core::run_step(&mut self.engine, &mut self.backend, now)
+        let mut host = Still(self.now());
+        self.pipeline
+            .turn(&mut self.engine, &mut self.backend, &mut host)
             .map_err(|fault| Failure::failed(fault.to_string()))
     }
 

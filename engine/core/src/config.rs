@@ -22,6 +22,10 @@ pub struct EngineConfig {
     /// Whether what a sequence computed is kept for others with the same beginning, as long as nobody needs
     /// the room. It changes speed and never output.
     pub prefix_cache: bool,
+    /// Whether the next step is planned while one runs. It changes speed and never output.
+    pub overlap: bool,
+    /// What becomes of drafts that a constraint rejects. It changes speed and never output.
+    pub rejected_drafts: RejectedDrafts,
     /// Whether each plan is held against all plans before it, too.
     pub checked: bool,
 }
@@ -39,9 +43,21 @@ impl Default for EngineConfig {
                 ..Speculation::OFF
             },
             prefix_cache: true,
+            overlap: false,
+            rejected_drafts: RejectedDrafts::Trim,
             checked: false,
         }
     }
+}
+
+/// What becomes of drafts that a constraint rejects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RejectedDrafts {
+    /// They are cut off before the step is planned, where the constraint can be asked by then.
+    #[default]
+    Trim,
+    /// They stay in the step as padding: computed, and never drawn.
+    Pad,
 }
 
 /// Why no engine can be made of this.
@@ -132,6 +148,12 @@ pub struct Totals {
     pub num_preemptions: u64,
     /// Steps planned.
     pub num_steps: u64,
+    /// Of these, steps that were planned while one ran.
+    pub num_steps_overlapped: u64,
+    /// Parts of steps that did not count, since a draft that they were planned on was wrong.
+    pub num_void_parts: u64,
+    /// Parts of steps with fewer drafts than the step before had accepted for their sequence.
+    pub num_shorter_parts: u64,
     /// Query tokens of these.
     pub num_query_tokens: u64,
     /// Prompt tokens of sequences taken.

@@ -50,6 +50,31 @@ impl Constraint {
         Ok(())
     }
 
+    /// How many of these tokens the matcher takes, one after another; it stays where it is. The last may end
+    /// the output, which is not for the matcher to take. All of them where a job has the matcher: nobody
+    /// can say.
+    pub(crate) fn num_taken(&mut self, tokens: impl Iterator<Item = Option<TokenId>>) -> usize {
+        let Some(matcher) = &mut self.matcher else {
+            return usize::MAX;
+        };
+        let (mut num_consumed, mut num_taken) = (0, 0);
+        for token in tokens {
+            match token.map(|token| matcher.consume(token)) {
+                Some(Ok(())) => num_consumed += 1,
+                Some(Err(_)) => break,
+                // Whether it may end here is seen when masks are filled.
+                None => {
+                    num_taken = 1;
+                    break;
+                }
+            }
+        }
+        if num_consumed > 0 {
+            matcher.rollback(num_consumed);
+        }
+        num_taken + num_consumed as usize
+    }
+
     /// What the matcher expects next, at most `num_max` tokens.
     pub(crate) fn forced(&mut self, num_max: usize) -> Vec<TokenId> {
         let matcher = self.matcher.as_mut().filter(|_| num_max > 0);

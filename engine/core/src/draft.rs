@@ -5,15 +5,15 @@
 mod matches;
 mod pace;
 mod recent;
+mod speculation;
 
 use crate::constraint::Constraint;
 use alloc::vec::Vec;
-use core::fmt;
-use core::str::FromStr;
-use lockstep_step::TokenId;
+use lockstep_step::{ModelDrafter, TokenId};
 use matches::MatchIndex;
 use pace::Pace;
 pub(crate) use recent::RecentOutputs;
+pub use speculation::{DRAFT_DEPTH_MAX, Speculation, SpeculationError};
 
 /// Where a draft comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,16 +24,22 @@ pub enum DraftSource {
     Suffix,
     /// The last few tokens occurred before in this request: the latest place.
     Ngram,
+    /// The checkpoint's own head for tokens after the next.
+    Mtp,
+    /// A smaller model with the same tokenizer.
+    DraftModel,
     /// A recording. For tests and replays.
     Replay,
 }
 
 impl DraftSource {
     /// All of them, in the order in which they are asked.
-    pub const ALL: [DraftSource; 4] = [
+    pub const ALL: [DraftSource; 6] = [
         DraftSource::Forced,
         DraftSource::Suffix,
         DraftSource::Ngram,
+        DraftSource::Mtp,
+        DraftSource::DraftModel,
         DraftSource::Replay,
     ];
 
@@ -43,7 +49,23 @@ impl DraftSource {
             DraftSource::Forced => "forced",
             DraftSource::Suffix => "suffix",
             DraftSource::Ngram => "ngram",
+            DraftSource::Mtp => "mtp",
+            DraftSource::DraftModel => "draft_model",
             DraftSource::Replay => "replay",
+        }
+    }
+
+    /// Whether it may well be wrong, so that its depth follows how often it was right.
+    fn is_guess(self) -> bool {
+        !matches!(self, DraftSource::Forced | DraftSource::Replay)
+    }
+}
+
+impl From<ModelDrafter> for DraftSource {
+    fn from(drafter: ModelDrafter) -> DraftSource {
+        match drafter {
+            ModelDrafter::Mtp => DraftSource::Mtp,
+            ModelDrafter::DraftModel => DraftSource::DraftModel,
         }
     }
 }
@@ -75,105 +97,18 @@ impl DraftTotals {
     }
 }
 
-/// The most drafts of one step that a drafter can be asked for.
-pub const DRAFT_DEPTH_MAX: u32 = 15;
-
-/// Which drafters work for a sequence, and how far ahead each may look; 0 is not at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Speculation {
-    /// Tokens that the constraint forces.
-    pub forced: u32,
-    /// Tokens that followed the longest earlier match, in this request or in recent outputs.
-    pub suffix: u32,
-    /// Tokens that followed the latest earlier occurrence of the last few, in this request.
-    pub ngram: u32,
-}
-
-impl Speculation {
-    /// Nothing is proposed.
-    pub const OFF: Speculation = Speculation {
-        forced: 0,
-        suffix: 0,
-        ngram: 0,
-    };
-}
-
-/// Why a list of drafters can't be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpeculationError(alloc::string::String);
-
-impl fmt::Display for SpeculationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no drafter, expected off, or some of forced, suffix, ngram, \
-             each with a depth of 1 to {DRAFT_DEPTH_MAX} where wanted: ngram,forced:7",
-            self.0
-        )
-    }
-}
-
-impl core::error::Error for SpeculationError {}
-
-impl FromStr for Speculation {
-    type Err = SpeculationError;
-
-    /// `off`, or names of drafters with the depth of each: `ngram,forced:7`.
-    fn from_str(text: &str) -> Result<Speculation, SpeculationError> {
-        let mut speculation = Speculation::OFF;
-        if text == "off" {
-            return Ok(speculation);
-        }
-        for part in text.split(',') {
-            let wrong = || SpeculationError(part.into());
-            let (name, depth) = match part.split_once(':') {
-                Some((name, depth)) => (name, depth.parse().map_err(|_| wrong())?),
-                None => (part, 8),
-            };
-            let slot = match name {
-                "forced" => &mut speculation.forced,
-                "suffix" => &mut speculation.suffix,
-                "ngram" => &mut speculation.ngram,
-                _ => return Err(wrong()),
-            };
-            if !(1..=DRAFT_DEPTH_MAX).contains(&depth) || *slot != 0 {
-                return Err(wrong());
-            }
-            *slot = depth;
-        }
-        Ok(speculation)
-    }
-}
-
-impl fmt::Display for Speculation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Speculation::OFF {
-            return f.write_str("off");
-        }
-        let parts = [
-            ("forced", self.forced),
-            ("suffix", self.suffix),
-            ("ngram", self.ngram),
-        ];
-        let used = parts.into_iter().filter(|part| part.1 > 0);
-        for (idx, (name, depth)) in used.enumerate() {
-            write!(f, "{}{name}:{depth}", if idx > 0 { "," } else { "" })?;
-        }
-        Ok(())
-    }
-}
-
 /// What drafts for one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drafter {
-    /// Some of the drafters that look at what was written.
+    /// Those that look at what was written, and models that draft.
     Live(Speculation),
     /// Proposes a recorded output, token by token, right or wrong. For tests and replays.
     Replay {
         /// The output that is expected, from its first token.
         output: Vec<TokenId>,
-        /// Drafts per step, at most.
-        depth_max: u32,
+        /// Drafts per step, at most: at the output's token `i` as many as `depths[i % depths.len()]` says, none
+        /// if that is empty.
+        depths: Vec<u32>,
     },
 }
 
@@ -193,14 +128,35 @@ pub(crate) struct DraftBounds {
     pub(crate) vocab_size: u32,
 }
 
+impl DraftBounds {
+    /// What of a proposal is inside them.
+    pub(crate) fn keep(&self, mut drafts: Vec<Draft>) -> Vec<Draft> {
+        drafts.truncate(self.num_max);
+        let inside = |draft: &&Draft| draft.token.0 < self.vocab_size;
+        let num_inside = drafts.iter().take_while(inside).count();
+        drafts.truncate(num_inside);
+        drafts
+    }
+}
+
 /// What is known of a text that drafts are wanted for.
 pub(crate) struct Written<'a> {
     /// All committed tokens.
     pub(crate) tokens: &'a [TokenId],
     /// How many of them are output.
-    pub(crate) num_output: u32,
+    pub(crate) num_output: usize,
+    /// Where a step is in flight that draws for this text: its drafts, each taken to be right. One more token
+    /// that nobody knows follows them, and the new drafts follow that.
+    pub(crate) in_flight: Option<&'a [Draft]>,
     pub(crate) constraint: Option<&'a mut Constraint>,
     pub(crate) recent: &'a RecentOutputs,
+}
+
+/// A model that is to be asked for drafts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) drafter: ModelDrafter,
+    pub(crate) num_max: usize,
 }
 
 /// A sequence's drafter, and what it remembers.
@@ -213,6 +169,8 @@ pub(crate) struct DraftState {
     /// Whether it looks at what others said, and they at what it said: not where it has a salt, since then
     /// nobody may learn from the speed of an answer what others asked.
     shares: bool,
+    /// Of the last step that was committed.
+    num_accepted: usize,
 }
 
 /// Agreeing tokens that make the longest match worth a guess.
@@ -228,6 +186,7 @@ impl DraftState {
             drafter,
             own: MatchIndex::default(),
             pace: Pace::new(),
+            num_accepted: 0,
         }
     }
 
@@ -240,93 +199,175 @@ impl DraftState {
         self.drafter = drafter;
     }
 
-    /// Drafts for the positions after the last committed token.
+    /// Drafts that the last committed step accepted.
+    pub(crate) fn num_accepted(&self) -> usize {
+        self.num_accepted
+    }
+
+    /// Drafts for the positions after the last token, whether that is committed or in flight.
     pub(crate) fn propose(&mut self, written: Written<'_>, bounds: DraftBounds) -> Vec<Draft> {
-        let mut drafts = match &self.drafter {
+        let num_in_flight = written.in_flight.map_or(0, |drafts| drafts.len() + 1);
+        let drafts = match &self.drafter {
             Drafter::Live(speculation) => self.look(*speculation, written, bounds.num_max),
-            Drafter::Replay { output, depth_max } => {
-                let rest = output.get(written.num_output as usize..).unwrap_or(&[]);
-                let num = rest.len().min(bounds.num_max).min(*depth_max as usize);
+            Drafter::Replay { output, depths } => {
+                let at = written.num_output + num_in_flight;
+                let depth = match depths.len() {
+                    0 => 0,
+                    len => depths[at % len] as usize,
+                };
+                let rest = output.get(at..).unwrap_or(&[]);
+                let num = rest.len().min(bounds.num_max).min(depth);
                 from(DraftSource::Replay, &rest[..num]).collect()
             }
         };
-        let inside = |draft: &Draft| draft.token.0 < bounds.vocab_size;
-        let num_inside = drafts.iter().take_while(|draft| inside(draft)).count();
-        drafts.truncate(num_inside);
-        drafts
+        bounds.keep(drafts)
+    }
+
+    /// The model that would be asked where nothing else has a guess; it needs a text that is committed to its
+    /// end. None while guessing rests.
+    pub(crate) fn model(&self) -> Option<Asked> {
+        let Drafter::Live(wanted) = &self.drafter else {
+            return None;
+        };
+        let asked = [
+            (ModelDrafter::Mtp, wanted.mtp),
+            (ModelDrafter::DraftModel, wanted.draft_model),
+        ];
+        let paced = asked.map(|(drafter, depth_max)| Asked {
+            drafter,
+            num_max: self.pace.depth(depth_max) as usize,
+        });
+        paced.into_iter().find(|asked| asked.num_max > 0)
     }
 
     /// What is forced comes first; a guess goes on from there.
     fn look(&mut self, wanted: Speculation, written: Written<'_>, num_max: usize) -> Vec<Draft> {
+        if num_max == 0 {
+            return Vec::new();
+        }
+        let in_flight = written.in_flight.unwrap_or(&[]);
+        // The token in flight is guessed too, and left out at the end.
+        let num_unknown = usize::from(written.in_flight.is_some());
+        let num_max = num_max + num_unknown;
         let mut drafts: Vec<Draft> = Vec::new();
         if let Some(constraint) = written.constraint
             && wanted.forced > 0
         {
-            let forced = constraint.forced(num_max.min(wanted.forced as usize));
-            drafts.extend(from(DraftSource::Forced, &forced));
-        }
-        if wanted.suffix == 0 && wanted.ngram == 0 {
-            return drafts;
-        }
-        self.own.extend(written.tokens);
-        let tail = written.tokens.len().saturating_sub(matches::LEN_MAX);
-        let mut text = written.tokens[tail..].to_vec();
-        text.extend(drafts.iter().map(|draft| draft.token));
-        let num_left = num_max.saturating_sub(drafts.len());
-        let depth = |depth_max: u32| num_left.min(self.pace.depth(depth_max) as usize);
-        let (suffix, ngram) = (depth(wanted.suffix), depth(wanted.ngram));
-        if suffix == 0 && ngram == 0 {
-            self.pace.skip();
-            return drafts;
-        }
-        // Own text may be copied past its end, as far as the copy goes: so a pattern is repeated.
-        let copied = |from: usize, num: usize, drafts: &mut Vec<Draft>, source| {
-            for idx in from..from + num {
-                let past = idx.checked_sub(written.tokens.len());
-                let token = past.map_or_else(|| written.tokens[idx], |past| drafts[past].token);
-                drafts.push(Draft { token, source });
+            let num = num_max.min(wanted.forced as usize + num_unknown);
+            let forced = constraint.forced(in_flight.len() + num);
+            let agree = in_flight.iter().zip(&forced);
+            if agree.clone().all(|(draft, token)| draft.token == *token) {
+                let rest = forced.get(in_flight.len()..).unwrap_or(&[]);
+                drafts.extend(from(DraftSource::Forced, rest));
             }
-        };
+        }
+        if wanted.suffix > 0 || wanted.ngram > 0 {
+            self.own.extend(written.tokens);
+            let text = Text {
+                tokens: written.tokens,
+                in_flight,
+            };
+            let num_left = num_max - drafts.len();
+            let num_unknown = num_unknown.saturating_sub(drafts.len());
+            let depth = |depth_max: u32| match self.pace.depth(depth_max) as usize {
+                0 => 0,
+                depth => (depth + num_unknown).min(num_left),
+            };
+            let depths = (depth(wanted.suffix), depth(wanted.ngram));
+            self.guess(depths, &text, written.recent, &mut drafts);
+        }
+        if !drafts.iter().any(|draft| draft.source.is_guess()) {
+            self.pace.skip();
+        }
+        drafts.drain(..num_unknown.min(drafts.len()));
+        drafts
+    }
+
+    /// Appends what followed an earlier match, if there is one.
+    fn guess(
+        &self,
+        (suffix, ngram): (usize, usize),
+        text: &Text<'_>,
+        recent: &RecentOutputs,
+        drafts: &mut Vec<Draft>,
+    ) {
+        if suffix == 0 && ngram == 0 {
+            return;
+        }
+        let end = text.end(drafts);
         if suffix > 0 {
-            let own = self.own.find(written.tokens, &text, SUFFIX_LEN_MIN);
-            let recent = match self.shares {
-                true => written.recent.find(&text, SUFFIX_LEN_MIN),
+            let own = self.own.find(text.tokens, &end, SUFFIX_LEN_MIN);
+            let recent_match = match self.shares {
+                true => recent.find(&end, SUFFIX_LEN_MIN),
                 false => None,
             };
-            match (own, recent) {
-                (Some(own), recent) if recent.is_none_or(|recent| recent.len <= own.len) => {
-                    copied(own.next, suffix, &mut drafts, DraftSource::Suffix);
-                    return drafts;
+            match (own, recent_match) {
+                (Some(own), other) if other.is_none_or(|other| other.len <= own.len) => {
+                    return text.copy(own.next, suffix, DraftSource::Suffix, drafts);
                 }
-                (_, Some(recent)) => {
-                    let guess = written.recent.after(recent);
+                (_, Some(other)) => {
+                    let guess = recent.after(other);
                     let guess = &guess[..guess.len().min(suffix)];
                     drafts.extend(from(DraftSource::Suffix, guess));
                     if !guess.is_empty() {
-                        return drafts;
+                        return;
                     }
                 }
                 _ => {}
             }
         }
         if ngram > 0
-            && let Some(own) = self.own.latest(written.tokens, &text, NGRAM_LEN_MIN)
+            && let Some(own) = self.own.latest(text.tokens, &end, NGRAM_LEN_MIN)
         {
-            copied(own.next, ngram, &mut drafts, DraftSource::Ngram);
+            text.copy(own.next, ngram, DraftSource::Ngram, drafts);
         }
-        drafts
     }
 
-    /// What became of the drafts of a step: of each source so many, of which so many were accepted.
+    /// What became of the drafts of a step.
     pub(crate) fn learn(&mut self, drafts: &[Draft], num_accepted: usize) {
-        let is_guess =
-            |draft: &&Draft| matches!(draft.source, DraftSource::Suffix | DraftSource::Ngram);
+        self.num_accepted = num_accepted;
+        let is_guess = |draft: &&Draft| draft.source.is_guess();
         let num_guessed = drafts.iter().filter(is_guess).count();
         let num_before = drafts.len() - num_guessed;
         // A guess that something before it made void says nothing about guessing.
         if num_guessed > 0 && num_accepted >= num_before {
             let num_true = num_accepted - num_before;
             self.pace.learn(num_guessed as u32, num_true as u32);
+        }
+    }
+}
+
+/// A sequence's own text, up to what is in flight.
+struct Text<'a> {
+    tokens: &'a [TokenId],
+    in_flight: &'a [Draft],
+}
+
+impl Text<'_> {
+    /// The last tokens, with drafts after them: as many as a match can have.
+    fn end(&self, drafts: &[Draft]) -> Vec<TokenId> {
+        let tail = self.tokens.len().saturating_sub(matches::LEN_MAX);
+        let mut end = self.tokens[tail..].to_vec();
+        let after = self.in_flight.iter().chain(drafts);
+        end.extend(after.map(|draft| draft.token));
+        end
+    }
+
+    /// Appends what follows an earlier place. It may be copied past the text's end, as far as the copy goes:
+    /// so a pattern is repeated.
+    fn copy(&self, next: usize, num: usize, source: DraftSource, drafts: &mut Vec<Draft>) {
+        for idx in next..next + num {
+            let token = match idx.checked_sub(self.tokens.len()) {
+                None => self.tokens[idx],
+                Some(past) => {
+                    let in_flight = self.in_flight.get(past);
+                    in_flight.map_or_else(
+                        || drafts[past - self.in_flight.len()].token,
+                        |draft| draft.token,
+                    )
+                }
+            };
+            drafts.push(Draft { token, source });
         }
     }
 }

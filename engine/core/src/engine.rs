@@ -9,6 +9,7 @@ mod plan;
 use crate::in_flight::InFlight;
 use crate::memory::Memory;
 use crate::output::Ending;
+use crate::proposals::Proposals;
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
 use crate::{
@@ -17,7 +18,8 @@ use crate::{
 };
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use lockstep_step::{
-    BLOCK_LEN, BackendLimits, Ledger, MaskSet, SeqId, StepId, StepOutput, StepPlan,
+    BLOCK_LEN, BackendLimits, Ledger, MaskSet, Proposal, ProposalPlan, SeqId, StepId, StepOutput,
+    StepPlan, check_proposals,
 };
 
 /// A continuous batch over one backend.
@@ -27,6 +29,7 @@ pub struct Engine {
     vocabulary: Arc<Vocabulary>,
     scheduler: Scheduler,
     in_flight: InFlight,
+    proposals: Proposals,
     /// Every plan so far, as far as the rules need it; only where plans are checked in full.
     ledger: Option<Ledger>,
     events: Vec<Event>,
@@ -56,6 +59,7 @@ impl Engine {
                 config.prefix_cache,
             )),
             in_flight: InFlight::default(),
+            proposals: Proposals::default(),
             ledger: config.checked.then(Ledger::new),
             events: Vec::new(),
             totals: Totals::default(),
@@ -126,11 +130,54 @@ impl Engine {
         exists
     }
 
-    /// Plans the next step. None if there is nothing to do, if a step is still running, or after a
+    /// What a model that drafts is to be asked before the next step is planned. None if nothing.
+    pub fn plan_proposals(&mut self) -> Option<ProposalPlan> {
+        if self.fault.is_some() || self.in_flight.len() >= self.num_steps_max() {
+            return None;
+        }
+        let (scheduler, in_flight) = (&mut self.scheduler, &self.in_flight);
+        let asked = self.proposals.ask(scheduler, in_flight, &self.limits);
+        let plan = match asked {
+            Ok(plan) if plan.seqs.is_empty() => return None,
+            Ok(plan) => plan,
+            Err(fault) => {
+                self.note(Err(fault));
+                return None;
+            }
+        };
+        // Drafts are a bet: a question that breaks a rule is not worth a sequence.
+        check_proposals(&plan, &self.limits).is_ok().then_some(plan)
+    }
+
+    /// Takes what the model proposed, for the very next plan. What is missing is no draft.
+    pub fn take_proposals(&mut self, proposals: Vec<Proposal>) {
+        for proposal in proposals {
+            self.proposals.add(proposal);
+        }
+    }
+
+    /// Whether the next step is planned while one runs. It can change at any time, and changes no output.
+    pub fn set_overlap(&mut self, overlap: bool) {
+        self.config.overlap = overlap;
+    }
+
+    /// Whether the next step is planned while one runs.
+    pub fn is_overlapped(&self) -> bool {
+        self.config.overlap
+    }
+
+    fn num_steps_max(&self) -> usize {
+        1 + usize::from(self.config.overlap)
+    }
+
+    /// Plans the next step. None if there is nothing to do, if enough steps are still running, or after a
     /// [`fault`](Self::fault).
+    ///
+    /// Overlapped, a plan may follow another that was not committed yet: its tokens can be references to what
+    /// that one draws. Masks are filled for the older one first.
     pub fn plan(&mut self, now: Time) -> Option<StepPlan> {
         self.now = self.now.max(now);
-        if self.fault.is_some() || self.in_flight.is_full() {
+        if self.fault.is_some() || self.in_flight.len() >= self.num_steps_max() {
             return None;
         }
         // Bounded: a plan that is refused ends a sequence.
@@ -149,6 +196,8 @@ impl Engine {
     }
 
     /// Fills the masks of a plan while its forward pass runs. Each matcher is left where it was.
+    ///
+    /// Only for the oldest step that runs: what the others depend on is not known yet.
     ///
     /// The same in two halves, so that the work can be done elsewhere: [`take_mask_jobs`], each job's
     /// [`run`](MaskJob::run), and [`finish_masks`].

@@ -41,6 +41,13 @@ pub enum EngineFault {
         /// The step that is in flight.
         in_flight: Option<StepId>,
     },
+    /// Masks were asked for before the step ahead of it was answered: what they depend on isn't known.
+    MasksTooEarly {
+        /// The step whose masks were wanted.
+        step: StepId,
+        /// The step ahead of it.
+        oldest: StepId,
+    },
     /// An output does not fit the plan that it answers.
     OutputShape {
         /// The step.
@@ -84,6 +91,9 @@ impl fmt::Display for EngineFault {
             ),
             EngineFault::UnknownStep { step, in_flight } => {
                 write!(f, "step {step} was answered, {in_flight:?} is in flight")
+            }
+            EngineFault::MasksTooEarly { step, oldest } => {
+                write!(f, "masks of step {step} before step {oldest} was answered")
             }
             EngineFault::OutputShape { step, seq, detail } => {
                 write!(f, "output of step {step}, {seq:?}: {detail}")

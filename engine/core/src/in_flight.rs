@@ -1,17 +1,20 @@
 //! What a step that runs still holds: its drafts, the blocks and rows it names, and how far it computes.
-//! One entry is one synchronous step. Overlapped scheduling is the same with two, never a second loop.
+//! With one step at a time each is planned when the last is committed; overlapped, the next is planned
+//! while one runs. It is the same loop.
 
 use crate::{RequestError, draft::Draft, memory::State};
 use alloc::{collections::VecDeque, vec::Vec};
 use lockstep_step::{BlockId, RowId, SeqId, StepId};
 
-/// Steps that may run at once.
-const STEPS_MAX: usize = 1;
+/// Steps that may run at once: one that is computed, and the next.
+const STEPS_MAX: usize = 2;
 
 /// One sequence's part of a running step.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningSeq {
     pub(crate) seq: SeqId,
+    /// Position of the first query token.
+    pub(crate) start: usize,
     /// Query tokens that are committed; at least one.
     pub(crate) num_committed: usize,
     /// Query tokens after them that are not.
@@ -37,9 +40,9 @@ impl RunningSeq {
         kept.chain(self.writes.iter().copied())
     }
 
-    /// The states that a commit of so many drafts may use, by the length of what they have seen, for a
-    /// sequence of which `start` tokens were computed before.
-    pub(crate) fn states(&self, start: usize, num_accepted: usize) -> Vec<State> {
+    /// The states that a commit of so many drafts may use, by the length of what they have seen.
+    pub(crate) fn states(&self, num_accepted: usize) -> Vec<State> {
+        let start = self.start;
         let kept = self.kept.iter().map(|&(idx, row)| (start + idx + 1, row));
         let writes = self.writes.iter().take(num_accepted + 1).copied();
         let writes = (start + self.num_committed..).zip(writes);
@@ -70,6 +73,16 @@ pub(crate) struct RunningStep {
     pub(crate) seqs: Vec<RunningSeq>,
 }
 
+impl RunningStep {
+    fn position(&self, seq: SeqId) -> Option<usize> {
+        self.seqs.binary_search_by_key(&seq, |part| part.seq).ok()
+    }
+
+    pub(crate) fn get(&self, seq: SeqId) -> Option<&RunningSeq> {
+        self.position(seq).map(|at| &self.seqs[at])
+    }
+}
+
 /// The running steps, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight {
@@ -77,8 +90,8 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn is_full(&self) -> bool {
-        self.steps.len() >= STEPS_MAX
+    pub(crate) fn len(&self) -> usize {
+        self.steps.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -86,7 +99,8 @@ impl InFlight {
     }
 
     pub(crate) fn push(&mut self, step: RunningStep) {
-        assert!(!self.is_full(), "{} steps are in flight", self.steps.len());
+        let len = self.steps.len();
+        assert!(len < STEPS_MAX, "{len} steps are in flight");
         self.steps.push_back(step);
     }
 
@@ -105,7 +119,15 @@ impl InFlight {
     /// A sequence's part of a step.
     pub(crate) fn get_mut(&mut self, step: StepId, seq: SeqId) -> Option<&mut RunningSeq> {
         let running = self.steps.iter_mut().find(|running| running.step == step)?;
-        running.seqs.iter_mut().find(|part| part.seq == seq)
+        let at = running.position(seq)?;
+        Some(&mut running.seqs[at])
+    }
+
+    /// The last part of a sequence, and its step.
+    pub(crate) fn last(&self, seq: SeqId) -> Option<(StepId, &RunningSeq)> {
+        let steps = self.steps.iter().rev();
+        let mut found = steps.filter_map(|running| Some((running.step, running.get(seq)?)));
+        found.next()
     }
 
     pub(crate) fn parts(&self) -> impl Iterator<Item = &RunningSeq> {

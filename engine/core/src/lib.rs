@@ -21,16 +21,18 @@ mod mask_job;
 mod memory;
 mod output;
 mod prefix;
+mod proposals;
 mod request;
 mod rows;
 mod run;
 mod scheduler;
 mod sequence;
+mod standing;
 mod time;
 mod verify;
 mod vocabulary;
 
-pub use config::{ConfigError, EngineConfig, Stats, Totals};
+pub use config::{ConfigError, EngineConfig, RejectedDrafts, Stats, Totals};
 pub use draft::{
     DRAFT_DEPTH_MAX, DraftSource, DraftTotals, Drafter, Speculation, SpeculationError,
 };
@@ -39,7 +41,7 @@ pub use event::{Event, EventKind, Finish, Finished, RequestError, Usage};
 pub use fault::EngineFault;
 pub use mask_job::{MaskDone, MaskJob, MaskJobId};
 pub use request::{QueueKind, ReasoningBudget, Refusal, Request};
-pub use run::{run_step, run_to_end};
+pub use run::{Host, Pipeline, Still, run_step, run_to_end};
 pub use time::Time;
 pub use vocabulary::Vocabulary;
 

@@ -78,11 +78,24 @@ impl OutputChain {
         self.reasoning.forced(self.parser.in_reasoning())
     }
 
-    /// The most drafts that may follow the committed tokens: their bonus must fit too.
-    pub(crate) fn drafts_max(&self) -> usize {
+    /// Whether a token may have to come next, once `num_in_flight` more that nobody knows yet are there.
+    pub(crate) fn may_force(&self, num_in_flight: usize) -> bool {
+        let in_reasoning = self.parser.in_reasoning();
+        self.reasoning.may_force(in_reasoning, num_in_flight)
+    }
+
+    /// Tokens that still fit after `num_in_flight` more.
+    pub(crate) fn num_left(&self, num_in_flight: usize) -> usize {
         let num_left = self.length.num_tokens_max.saturating_sub(self.num_tokens);
-        let fitting = num_left.saturating_sub(1) as usize;
-        fitting.min(self.reasoning.drafts_max(self.parser.in_reasoning()))
+        (num_left as usize).saturating_sub(num_in_flight)
+    }
+
+    /// The most drafts that may follow the committed tokens and `num_in_flight` more: their bonus must fit
+    /// too.
+    pub(crate) fn drafts_max(&self, num_in_flight: usize) -> usize {
+        let fitting = self.num_left(num_in_flight).saturating_sub(1);
+        let in_reasoning = self.parser.in_reasoning();
+        fitting.min(self.reasoning.drafts_max(in_reasoning, num_in_flight))
     }
 
     /// Takes a token and appends what it makes visible. After an ending the chain must not be used.

@@ -6,7 +6,8 @@ use crate::{EngineFault, leases::LeasePool};
 use alloc::vec::Vec;
 use lockstep_step::RowId;
 
-/// Rows that a running sequence can always have: the one it reads and the one it writes.
+/// Rows that a running sequence can always have: the one it reads and the one it writes. Overlapped it
+/// writes a third, before the first comes back.
 pub(crate) const ROWS_PER_SEQ: usize = 2;
 
 /// Rows, free and held. Empty for a model without recurrent state.
@@ -43,10 +44,10 @@ impl RowPool {
         self.pool.num_available()
     }
 
-    /// How many sequences can run at once.
-    pub(crate) fn seqs_max(&self) -> usize {
+    /// How many sequences can run at once; one always can.
+    pub(crate) fn seqs_max(&self, is_overlapped: bool) -> usize {
         if self.is_used() {
-            self.len / ROWS_PER_SEQ
+            (self.len / (ROWS_PER_SEQ + usize::from(is_overlapped))).max(1)
         } else {
             usize::MAX
         }

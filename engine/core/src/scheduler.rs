@@ -3,9 +3,12 @@
 
 use crate::constraint::Constraint;
 use crate::draft::{Draft, DraftBounds, RecentOutputs, Written};
+use crate::in_flight::InFlight;
 use crate::memory::Memory;
+use crate::proposals::Proposals;
 use crate::sequence::{Sequence, num_blocks_for};
-use crate::{EngineFault, Time};
+use crate::standing::Standing;
+use crate::{EngineFault, RejectedDrafts, Time};
 use alloc::{
     collections::{BTreeMap, VecDeque},
     vec::Vec,
@@ -23,17 +26,31 @@ pub(crate) struct Budget {
     pub(crate) num_seqs: usize,
     /// Tokens that exist.
     pub(crate) vocab_size: u32,
+    /// What becomes of drafts that a constraint rejects.
+    pub(crate) rejected_drafts: RejectedDrafts,
+    /// Whether the next step is planned while one runs.
+    pub(crate) is_overlapped: bool,
 }
 
 /// A sequence that was chosen, with the rows it will write. Its blocks are in its table.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) seq: SeqId,
+    pub(crate) standing: Standing,
     pub(crate) num_committed: usize,
     pub(crate) drafts: Vec<Draft>,
     /// Rows for states worth keeping, with the index of the query token before. In ascending order.
     pub(crate) kept: Vec<(usize, RowId)>,
     pub(crate) writes: Vec<RowId>,
+}
+
+/// What comes of a sequence's turn.
+enum Turn {
+    Part(Part),
+    /// It has to wait for what is in flight.
+    SitsOut,
+    /// Blocks or rows are short; nothing is taken.
+    NoRoom,
 }
 
 /// Who runs in the next step.
@@ -52,6 +69,9 @@ pub(crate) struct Scheduler {
     /// In the order of admission: the last is the youngest, which gives way first.
     running: Vec<SeqId>,
     pub(crate) memory: Memory,
+    /// Whether somebody found no room while a step was in flight: what that step names can't be had. No step
+    /// is planned ahead of it then; when all have been committed somebody may have to give way.
+    needs_room: bool,
     /// What ended lately.
     pub(crate) recent: RecentOutputs,
 }
@@ -63,6 +83,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             running: Vec::new(),
             memory,
+            needs_room: false,
             recent: RecentOutputs::default(),
         }
     }
@@ -104,29 +125,51 @@ impl Scheduler {
         Ok(Some(seq))
     }
 
+    /// Running sequences, in the order of their admission.
+    pub(crate) fn running(&self) -> &[SeqId] {
+        &self.running
+    }
+
     /// Chooses the next step: running sequences in the order of their admission, then waiting ones.
     /// Nothing moves but ownership: blocks and rows for the step are taken here.
-    pub(crate) fn choose(&mut self, budget: Budget) -> Result<Choice, EngineFault> {
+    pub(crate) fn choose(
+        &mut self,
+        budget: Budget,
+        in_flight: &InFlight,
+        proposals: &mut Proposals,
+    ) -> Result<Choice, EngineFault> {
         let mut choice = Choice::default();
+        if in_flight.is_empty() {
+            self.needs_room = false;
+        } else if self.needs_room {
+            return Ok(choice);
+        }
         let mut num_left = budget.num_tokens;
         let mut idx = 0;
         // Bounded: each turn moves on by one sequence or shortens the list by one. The first of the list
-        // is never preempted in favour of another, and alone it always fits, so each step moves
-        // somebody.
-        while idx < self.running.len() && num_left > 0 {
-            if let Some(part) = self.part(idx, num_left, budget)? {
-                num_left -= part.num_committed + part.drafts.len();
-                choice.parts.push(part);
-                idx += 1;
-            } else if let Some(youngest) = self.running.pop() {
-                self.preempt(youngest)?;
-                choice.preempted.push(youngest);
+        // is never preempted in favour of another, and alone it always fits, so each step that begins with
+        // nothing in flight moves somebody.
+        while idx < self.running.len() && num_left > 0 && !self.needs_room {
+            match self.turn(idx, num_left, budget, in_flight, proposals)? {
+                Turn::Part(part) => {
+                    num_left -= part.num_committed + part.drafts.len();
+                    choice.parts.push(part);
+                    idx += 1;
+                }
+                Turn::SitsOut => idx += 1,
+                Turn::NoRoom if !in_flight.is_empty() => self.needs_room = true,
+                Turn::NoRoom => {
+                    if let Some(youngest) = self.running.pop() {
+                        self.preempt(youngest)?;
+                        choice.preempted.push(youngest);
+                    }
+                }
             }
         }
         // Where somebody had to give way there is no room for anybody new.
-        let mut may_admit = choice.preempted.is_empty();
+        let mut may_admit = choice.preempted.is_empty() && !self.needs_room;
         while may_admit && num_left > 0 && self.running.len() < budget.num_seqs {
-            let part = self.admit(num_left, budget)?;
+            let part = self.admit(num_left, budget, in_flight, proposals)?;
             may_admit = part.is_some();
             if let Some(part) = part {
                 num_left -= part.num_committed + part.drafts.len();
@@ -140,11 +183,17 @@ impl Scheduler {
     /// Moves the first waiting sequence among the running ones, with what the prefix cache has of it and
     /// blocks for every token it has, so that a prompt that was begun has room to its end. None if it
     /// doesn't fit: nobody overtakes it.
-    fn admit(&mut self, num_left: usize, budget: Budget) -> Result<Option<Part>, EngineFault> {
+    fn admit(
+        &mut self,
+        num_left: usize,
+        budget: Budget,
+        in_flight: &InFlight,
+        proposals: &mut Proposals,
+    ) -> Result<Option<Part>, EngineFault> {
         let Some(&id) = self.waiting.front() else {
             return Ok(None);
         };
-        if self.running.len() >= self.memory.rows.seqs_max() {
+        if self.running.len() >= self.memory.rows.seqs_max(budget.is_overlapped) {
             return Ok(None);
         }
         let seq = get(&mut self.seqs, id)?;
@@ -153,80 +202,86 @@ impl Scheduler {
         }
         self.waiting.pop_front();
         self.running.push(id);
-        let part = self.part(self.running.len() - 1, num_left, budget)?;
-        if part.is_none() {
-            self.running.pop();
-            self.preempt(id)?;
-        } else {
+        let idx = self.running.len() - 1;
+        let turn = self.turn(idx, num_left, budget, in_flight, proposals)?;
+        if let Turn::Part(part) = turn {
             self.memory.count_admission(get(&mut self.seqs, id)?);
+            return Ok(Some(part));
         }
-        Ok(part)
+        self.running.pop();
+        self.preempt(id)?;
+        Ok(None)
     }
 
-    /// The part of the next step of `running[idx]`, those before it having theirs. None if blocks or
-    /// rows are short; nothing is taken then.
-    fn part(
+    /// The part of the next step of `running[idx]`, those before it having theirs.
+    fn turn(
         &mut self,
         idx: usize,
         num_left: usize,
         budget: Budget,
-    ) -> Result<Option<Part>, EngineFault> {
+        in_flight: &InFlight,
+        proposals: &mut Proposals,
+    ) -> Result<Turn, EngineFault> {
         let id = self.running[idx];
         let seq = get(&mut self.seqs, id)?;
-        let num_uncomputed = seq.num_uncomputed();
+        let standing = Standing::of(id, seq, in_flight);
+        if must_wait(seq, &standing) {
+            return Ok(Turn::SitsOut);
+        }
+        let num_uncomputed = standing.num_uncomputed(seq);
         let num_committed = num_uncomputed.min(budget.chunk_tokens).min(num_left);
         let mut drafts = Vec::new();
-        // Each sequence that is yet to be planned needs a token and a row; drafts get what is left.
+        // Each sequence that is yet to be planned needs a token and a row; drafts get what is left. Overlapped,
+        // each needs another row before these come back.
         let num_yet_to_plan = self.running.len() - idx;
+        let num_next = match budget.is_overlapped {
+            true => self.running.len(),
+            false => 0,
+        };
         let spare_rows = self.memory.spare_rows(num_yet_to_plan);
-        let draft_rows = self.memory.rows_for_drafts(num_yet_to_plan);
+        let draft_rows = self.memory.rows_for_drafts(num_yet_to_plan + num_next);
         if num_committed == num_uncomputed {
             let spare = (num_left - num_committed).saturating_sub(num_yet_to_plan - 1);
-            let num_max = seq.output.drafts_max().min(spare).min(draft_rows);
+            let fitting = seq.output.drafts_max(standing.num_in_flight());
             let bounds = DraftBounds {
-                num_max,
+                num_max: fitting.min(spare).min(draft_rows),
                 vocab_size: budget.vocab_size,
             };
-            let written = Written {
-                tokens: &seq.token_ids,
-                num_output: seq.output.num_tokens(),
-                constraint: seq.constraint.as_mut(),
-                recent: &self.recent,
+            drafts = match proposals.take(id, seq, &standing) {
+                Some(proposed) => bounds.keep(proposed),
+                None => propose(seq, &standing, &self.recent, bounds),
             };
-            drafts = seq.drafts.propose(written, bounds);
-        }
-        let (start, len) = (
-            seq.num_computed_tokens,
-            seq.num_computed_tokens + num_committed,
-        );
-        let table = &mut seq.block_table;
-        if !self
-            .memory
-            .extend(table, num_blocks_for(len + drafts.len()))?
-        {
-            // Drafts are a bet: nobody gives way for one.
-            drafts.clear();
-            if !self.memory.extend(table, num_blocks_for(len))? {
-                return Ok(None);
+            if budget.rejected_drafts == RejectedDrafts::Trim {
+                trim(seq, &standing, &mut drafts);
             }
         }
-        let mut lengths = self.memory.lengths_to_keep(seq, start, len);
+        let (start, len) = (standing.start, standing.start + num_committed);
+        let (table, memory) = (&mut seq.block_table, &mut self.memory);
+        if !memory.extend(table, num_blocks_for(len + drafts.len()))? {
+            // Drafts are a bet: nobody gives way for one.
+            drafts.clear();
+            if !memory.extend(table, num_blocks_for(len))? {
+                return Ok(Turn::NoRoom);
+            }
+        }
+        let mut lengths = memory.lengths_to_keep(seq, start, len);
         lengths.truncate(spare_rows - drafts.len().min(spare_rows));
-        let num_writes = match self.memory.rows.is_used() {
+        let num_writes = match memory.rows.is_used() {
             true => 1 + drafts.len(),
             false => 0,
         };
-        let rows = self.memory.take_rows(lengths.len() + num_writes)?;
-        Ok(rows.map(|mut rows| {
+        let rows = memory.take_rows(lengths.len() + num_writes)?;
+        Ok(rows.map_or(Turn::NoRoom, |mut rows| {
             let writes = rows.split_off(lengths.len());
             let indices = lengths.into_iter().map(|len| len - start - 1);
-            Part {
+            Turn::Part(Part {
                 seq: id,
+                standing,
                 num_committed,
                 drafts,
                 kept: indices.zip(rows).collect(),
                 writes,
-            }
+            })
         }))
     }
 
@@ -278,6 +333,44 @@ impl Scheduler {
                 detail: "its matcher is lent, and no step runs".into(),
             }),
         }
+    }
+}
+
+/// Whether a sequence can't be planned ahead: it ends with what is in flight, or a model is to draft for it,
+/// which goes on from committed tokens only.
+fn must_wait(seq: &Sequence, standing: &Standing) -> bool {
+    let num_in_flight = standing.num_in_flight();
+    num_in_flight > 0 && (seq.output.num_left(num_in_flight) == 0 || seq.drafts.model().is_some())
+}
+
+/// What the sequence's own drafters propose.
+pub(crate) fn propose(
+    seq: &mut Sequence,
+    standing: &Standing,
+    recent: &RecentOutputs,
+    bounds: DraftBounds,
+) -> Vec<Draft> {
+    let drawing = standing.in_flight.as_ref();
+    let written = Written {
+        tokens: &seq.token_ids,
+        num_output: seq.output.num_tokens() as usize,
+        in_flight: drawing.map(|drawing| &drawing.drafts[..]),
+        constraint: seq.constraint.as_mut(),
+        recent,
+    };
+    seq.drafts.propose(written, bounds)
+}
+
+/// Cuts off the drafts from the first one on that the constraint can't take. Where that isn't known yet they stay,
+/// as padding: they are computed, and can't be drawn.
+fn trim(seq: &mut Sequence, standing: &Standing, drafts: &mut Vec<Draft>) {
+    if standing.in_flight.is_some() || drafts.is_empty() {
+        return;
+    }
+    if let Some(constraint) = &mut seq.constraint {
+        let (output, tokens) = (&seq.output, drafts.iter().map(|draft| draft.token));
+        let num_taken = constraint.num_taken(tokens.map(|t| (!output.is_end(t)).then_some(t)));
+        drafts.truncate(num_taken);
     }
 }
 

@@ -64,24 +64,20 @@ impl Sequence {
         }
     }
 
-    /// Tokens that have yet to be computed; at least one.
-    pub(crate) fn num_uncomputed(&self) -> usize {
-        self.token_ids.len() - self.num_computed_tokens
+    /// Whether the next token may be restricted, once `num_in_flight` more are there.
+    pub(crate) fn is_constrained(&self, num_in_flight: usize) -> bool {
+        self.constraint.is_some() || self.output.may_force(num_in_flight)
     }
 
-    /// Whether the next token may be restricted.
-    pub(crate) fn is_constrained(&self) -> bool {
-        self.constraint.is_some() || self.output.forced().is_some()
-    }
-
-    /// How often each token occurred, where a penalty asks for it; empty otherwise, since it costs a pass
-    /// over all tokens.
-    pub(crate) fn counts(&self) -> Vec<TokenCount> {
+    /// How often each token occurred, with drafts after them, where a penalty asks for it; empty otherwise,
+    /// since it costs a pass over all tokens.
+    pub(crate) fn counts(&self, drafts: impl Iterator<Item = TokenId>) -> Vec<TokenCount> {
         if !self.sampling.has_penalties() {
             return Vec::new();
         }
         let mut counts: BTreeMap<TokenId, TokenCount> = BTreeMap::new();
-        for (idx, &token) in self.token_ids.iter().enumerate() {
+        let tokens = self.token_ids.iter().copied().chain(drafts);
+        for (idx, token) in tokens.enumerate() {
             let count = counts.entry(token).or_insert(TokenCount {
                 token,
                 in_prompt: false,

@@ -4,6 +4,8 @@ pub(crate) mod automaton;
 mod cases;
 mod laws;
 mod prefixes;
+mod shorter;
+mod turns;
 
 use crate::*;
 use alloc::{boxed::Box, string::String, sync::Arc, vec, vec::Vec};

@@ -4,12 +4,14 @@
 //! reader: one that is too slow is cut off.
 
 use crate::generation::{Cut, Generation, Reader, Update};
-use crate::mask_workers::MaskWorkers;
+use crate::mask_workers::{MaskWorkers, Pending};
 use crate::metrics::{Metrics, SeqTimes};
 use crate::net::{mpsc, oneshot, yield_now};
 use crate::time::{Clock, sleep};
-use lockstep_core::{Engine, Event, EventKind, Refusal, Request};
-use lockstep_step::{Backend, SeqId, StepPlan};
+use lockstep_core::{
+    Engine, EngineFault, Event, EventKind, MaskDone, MaskJob, Pipeline, Refusal, Request, Time,
+};
+use lockstep_step::{Backend, BackendError, SeqId, StepId, StepPlan};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -103,6 +105,51 @@ pub(crate) struct Driver<B: Backend> {
     pub(crate) status: Arc<Status>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) masks: MaskWorkers,
+    pub(crate) pipeline: Pipeline<B>,
+}
+
+/// What the loop of the engine gets from the server.
+struct Host<'a> {
+    clock: Clock,
+    masks: &'a MaskWorkers,
+    metrics: &'a Metrics,
+}
+
+impl<'a> lockstep_core::Host for Host<'a> {
+    type Pending = Option<Pending<'a>>;
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn start_masks(&mut self, jobs: Vec<MaskJob>) -> Option<Pending<'a>> {
+        (!jobs.is_empty()).then(|| self.masks.start(jobs))
+    }
+
+    fn finish_masks(&mut self, pending: Option<Pending<'a>>) -> Vec<MaskDone> {
+        pending.map_or(Vec::new(), |pending| {
+            let start = self.clock.now();
+            let filled = pending.collect();
+            let wait_us = self.clock.now().since(start);
+            self.metrics.masks(filled.busy_us, wait_us);
+            filled.done
+        })
+    }
+
+    fn started(&mut self, plan: &StepPlan) {
+        self.metrics.step(plan.num_query_tokens());
+    }
+
+    fn failed(&mut self, step: StepId, error: &BackendError) {
+        tracing::error!("step {step} failed: {error}");
+        self.metrics.count("lockstep_step_failures_total", "", 1);
+    }
+
+    fn not_proposed(&mut self, error: &BackendError) {
+        tracing::warn!("no model drafts: {error}");
+        self.metrics
+            .count("lockstep_proposal_failures_total", "", 1);
+    }
 }
 
 /// What the loop remembers between inputs.
@@ -128,26 +175,23 @@ impl<B: Backend> Driver<B> {
             if memory.stopping {
                 return self.cut_all(&mut memory, &Cut::ShuttingDown);
             }
-            let plan = self.engine.plan(self.clock.now());
-            if let Some(fault) = self.engine.fault().map(ToString::to_string) {
-                return self.fail(&mut memory, fault);
-            }
-            let Some(plan) = plan else {
-                self.route(&mut memory);
-                self.publish();
-                if !self.engine.has_work() {
-                    for reply in memory.drained.drain(..) {
-                        let _ = reply.send(());
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.route(&mut memory);
+                    self.publish();
+                    if !self.engine.has_work() {
+                        for reply in memory.drained.drain(..) {
+                            let _ = reply.send(());
+                        }
                     }
+                    match self.inputs.recv().await {
+                        Some(input) => self.take(input, &mut memory),
+                        None => return self.cut_all(&mut memory, &Cut::ShuttingDown),
+                    }
+                    continue;
                 }
-                match self.inputs.recv().await {
-                    Some(input) => self.take(input, &mut memory),
-                    None => return self.cut_all(&mut memory, &Cut::ShuttingDown),
-                }
-                continue;
-            };
-            if let Err(fault) = self.step(&plan) {
-                return self.fail(&mut memory, fault);
+                Err(fault) => return self.fail(&mut memory, fault.to_string()),
             }
             self.route(&mut memory);
             self.publish();
@@ -159,35 +203,15 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    /// Runs one step. An error is a broken invariant of the engine.
-    pub(crate) fn step(&mut self, plan: &StepPlan) -> Result<(), String> {
-        self.metrics.step(plan.num_query_tokens());
-        let jobs = self.engine.take_mask_jobs(plan);
-        let pending = (!jobs.is_empty()).then(|| self.masks.start(jobs));
-        let forward = self.backend.forward(plan);
-        // Whatever became of the forward pass, the matchers come back.
-        let done = pending.map_or(Vec::new(), |pending| {
-            let start = self.clock.now();
-            let filled = pending.collect();
-            let wait_us = self.clock.now().since(start);
-            self.metrics.masks(filled.busy_us, wait_us);
-            filled.done
-        });
-        let masks = self.engine.finish_masks(plan, done);
-        let output = forward.and_then(|forward| self.backend.sample(forward, &masks));
-        match output {
-            Ok(output) => self
-                .engine
-                .commit(self.clock.now(), output)
-                .map_err(|fault| fault.to_string()),
-            Err(error) => {
-                tracing::error!("step {} failed: {error}", plan.step);
-                self.metrics.count("lockstep_step_failures_total", "", 1);
-                let now = self.clock.now();
-                self.engine.fail_step(now, plan.step, error.to_string());
-                Ok(())
-            }
-        }
+    /// Runs one step, if there is one. An error is a broken invariant of the engine.
+    pub(crate) fn step(&mut self) -> Result<bool, EngineFault> {
+        let mut host = Host {
+            clock: self.clock,
+            masks: &self.masks,
+            metrics: &self.metrics,
+        };
+        let (engine, backend) = (&mut self.engine, &mut self.backend);
+        self.pipeline.turn(engine, backend, &mut host)
     }
 
     fn take(&mut self, input: Input, memory: &mut Memory) {

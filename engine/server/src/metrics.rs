@@ -223,6 +223,12 @@ impl Metrics {
                 "lockstep_matcher_rollback_tokens_total",
                 totals.num_rolled_back,
             ),
+            ("lockstep_steps_total", totals.num_steps),
+            (
+                "lockstep_steps_overlapped_total",
+                totals.num_steps_overlapped,
+            ),
+            ("lockstep_void_parts_total", totals.num_void_parts),
             ("vllm:spec_decode_num_draft_tokens_total", totals.num_drafts),
             (
                 "vllm:spec_decode_num_accepted_tokens_total",

@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::model::{ChatModel, ModelContract, SamplingRanges};
 use crate::net::{mpsc, oneshot, watch};
 use crate::time::{Clock, timeout};
-use lockstep_core::Engine;
+use lockstep_core::{Engine, Pipeline};
 use lockstep_step::{Backend, BackendLimits};
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,6 +213,7 @@ impl Server {
     ) -> std::io::Result<Server>
     where
         B: Backend + Send + 'static,
+        B::Forward: Send,
     {
         let (inputs, input_receiver) = mpsc::unbounded_channel();
         let contract = model.contract();
@@ -234,6 +235,7 @@ impl Server {
             status: status.clone(),
             metrics: metrics.clone(),
             masks: MaskWorkers::new(config.mask_threads, clock)?,
+            pipeline: Pipeline::default(),
         };
         crate::net::spawn_engine(driver.run())?;
         let (closed, _) = watch::channel(false);

@@ -4,12 +4,27 @@
 
 use crate::check::{PlanError, PlanRule, ensure};
 use crate::{
-    BLOCK_LEN, BackendLimits, BlockId, QueryToken, RowId, SeqPlan, StepPlan, TokenId, check_plan,
+    BLOCK_LEN, BackendLimits, BlockId, QueryToken, RowId, SeqId, SeqPlan, StepId, StepOutput,
+    StepPlan, TokenId, check_plan,
 };
 use alloc::{collections::BTreeMap, format, vec::Vec};
 
-/// A token that something was computed from. None is a draw that the plan refers to: it could be any.
+/// A token that something was computed from. None is a draw that the plan refers to and that was not noted: it
+/// could be any.
 type Held = Option<TokenId>;
+
+/// What one sequence's part of a step wrote with a draw among its tokens.
+#[derive(Clone, Debug)]
+struct Unknown {
+    seq: SeqId,
+    /// The step that draws it, and the index among its draws.
+    step: StepId,
+    scored_idx: u32,
+    /// The position that it takes.
+    pos: usize,
+    block: BlockId,
+    rows: Vec<RowId>,
+}
 
 /// What blocks and rows hold, as far as the plans so far say.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +33,8 @@ pub struct Ledger {
     blocks: BTreeMap<BlockId, Vec<Held>>,
     // The whole prefix whose state a row holds.
     rows: BTreeMap<RowId, Vec<Held>>,
+    // What refers to steps that were not answered yet.
+    unknown: Vec<Unknown>,
 }
 
 impl Ledger {
@@ -43,6 +60,35 @@ impl Ledger {
             self.note(seq, prefix);
         }
         Ok(())
+    }
+
+    /// Notes what a step drew, for the plans that refer to it. Draws of steps that nobody refers to don't matter.
+    pub fn note_draws(&mut self, output: &StepOutput) {
+        let (own, others) = core::mem::take(&mut self.unknown)
+            .into_iter()
+            .partition::<Vec<_>, _>(|unknown| unknown.step == output.step);
+        self.unknown = others;
+        for unknown in own {
+            let found = output
+                .seqs
+                .binary_search_by_key(&unknown.seq, |seq| seq.seq);
+            let draws = found
+                .ok()
+                .and_then(|at| output.seqs[at].draws.as_ref().ok());
+            let draw = draws.and_then(|draws| draws.get(unknown.scored_idx as usize));
+            let token = draw.map(|draw| draw.token);
+            let in_block = self.blocks.get_mut(&unknown.block);
+            let in_block = in_block.and_then(|held| held.get_mut(unknown.pos % BLOCK_LEN as usize));
+            if let Some(held) = in_block {
+                *held = token;
+            }
+            for row in unknown.rows {
+                let held = self.rows.get_mut(&row);
+                if let Some(held) = held.and_then(|held| held.get_mut(unknown.pos)) {
+                    *held = token;
+                }
+            }
+        }
     }
 
     fn check_row_length(&self, seq: &SeqPlan) -> Result<(), PlanError> {
@@ -109,6 +155,21 @@ impl Ledger {
         for write in &seq.rows.writes {
             let len = start + write.query_idx as usize + 1;
             self.rows.insert(write.row, prefix[..len].to_vec());
+        }
+        for (query_idx, token) in seq.query.iter().enumerate() {
+            let QueryToken::Drawn { step, scored_idx } = *token else {
+                continue;
+            };
+            let writes = seq.rows.writes.iter();
+            let after = writes.filter(|write| write.query_idx as usize >= query_idx);
+            self.unknown.push(Unknown {
+                seq: seq.seq,
+                step,
+                scored_idx,
+                pos: start + query_idx,
+                block: seq.block_table[(start + query_idx) / block_len],
+                rows: after.map(|write| write.row).collect(),
+            });
         }
     }
 }

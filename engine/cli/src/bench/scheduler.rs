@@ -305,8 +305,8 @@ impl Bench {
             assert_eq!(seq.0, idx, "texts are told apart by the ids of sequences");
             if variant.drafts == Drafts::Recorded {
                 let output = stub::recording(idx, max_tokens);
-                let depth_max = DRAFTS_RECORDED;
-                engine.set_drafter(seq, Drafter::Replay { output, depth_max });
+                let depths = vec![DRAFTS_RECORDED];
+                engine.set_drafter(seq, Drafter::Replay { output, depths });
             }
         }
         Bench {

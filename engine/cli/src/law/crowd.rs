@@ -11,7 +11,8 @@ use super::{
 };
 use crate::exit::Failure;
 use lockstep_core::{
-    Drafter, Engine, EngineConfig, Event, EventKind, MaskJob, Speculation, Time, Totals,
+    Drafter, Engine, EngineConfig, Event, EventKind, MaskJob, RejectedDrafts, Speculation, Time,
+    Totals,
 };
 use lockstep_step::{Backend, SeqId, TokenId};
 use std::{collections::BTreeMap, sync::Arc};
@@ -64,6 +65,8 @@ const PLAIN: EngineConfig = EngineConfig {
     chunk_tokens_max: QUERY_TOKENS_MAX,
     speculation: Speculation::OFF,
     prefix_cache: false,
+    overlap: false,
+    rejected_drafts: RejectedDrafts::Trim,
     checked: true,
 };
 
@@ -113,6 +116,7 @@ fn config(deployment: &Deployment, dice: &mut Dice) -> EngineConfig {
         speculation: speculation(deployment),
         prefix_cache: deployment.cache != Cache::Off,
         checked: true,
+        ..PLAIN
     }
 }
 
@@ -137,6 +141,7 @@ fn speculation(deployment: &Deployment) -> Speculation {
             forced: depth,
             suffix: depth,
             ngram: depth,
+            ..off
         },
     }
 }

@@ -7,10 +7,11 @@ use lockstep_step::{BLOCK_LEN, TokenId};
 
 /// A recording as it is.
 pub fn random(truth: &[TokenId], depth: u32, dice: &mut Dice) -> Drafter {
-    let _ = dice;
     Drafter::Replay {
         output: truth.to_vec(),
-        depth_max: depth,
+        depths: (0..13)
+            .map(|_| dice.below(depth as usize + 1) as u32)
+            .collect(),
     }
 }
 
@@ -46,6 +47,6 @@ pub fn adversarial(
     }
     Drafter::Replay {
         output,
-        depth_max: depth,
+        depths: vec![depth],
     }
 }

@@ -24,6 +24,7 @@ fn propose(state: &mut DraftState, written: &str, recent: &RecentOutputs) -> Vec
     let written = Written {
         tokens: &tokens,
         num_output: 0,
+        in_flight: None,
         constraint: None,
         recent,
     };
@@ -42,6 +43,7 @@ fn lists_of_drafters_are_read_and_shown() {
         forced: 7,
         suffix: 0,
         ngram: 8,
+        ..Speculation::OFF
     };
     assert_eq!(read("ngram,forced:7"), Ok(both));
     assert_eq!(both.to_string(), "forced:7,ngram:8");
@@ -146,7 +148,7 @@ fn drafts_end_at_the_vocabulary_and_at_the_bound() {
     let mut state = DraftState::new(
         Drafter::Replay {
             output: vec![TokenId(5), TokenId(6), TokenId(300), TokenId(7)],
-            depth_max: 9,
+            depths: vec![9],
         },
         true,
     );
@@ -155,6 +157,7 @@ fn drafts_end_at_the_vocabulary_and_at_the_bound() {
     let written = Written {
         tokens: &tokens,
         num_output: 1,
+        in_flight: None,
         constraint: None,
         recent: &recent,
     };

@@ -20,6 +20,9 @@ impl Engine {
             });
         };
         check_shape(&running, &output)?;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.note_draws(&output);
+        }
         for (part, answer) in running.seqs.iter().zip(output.seqs) {
             let kept = self.commit_seq(running.step, part, answer.draws)?;
             self.end_leases(part, kept)?;
@@ -49,8 +52,12 @@ impl Engine {
         part: &RunningSeq,
         draws: Result<Vec<Draw>, SeqError>,
     ) -> Result<Option<RowId>, EngineFault> {
-        // It was aborted while the step ran: what was drawn after that is nobody's.
-        if !self.scheduler.seqs.contains_key(&part.seq) {
+        // It ended while the step ran: what was drawn after that is nobody's.
+        let Some(seq) = self.scheduler.seqs.get(&part.seq) else {
+            return Ok(None);
+        };
+        if !part.counts_for(seq) {
+            self.totals.num_void_parts += 1;
             return Ok(None);
         }
         let drawn = draws.map_err(RequestError::Seq);
@@ -124,15 +131,20 @@ impl Engine {
         let Some(seq) = seqs.get_mut(&part.seq) else {
             return Ok(None);
         };
-        let states = part.states(seq.num_computed_tokens, num_accepted);
+        let states = part.states(num_accepted);
         seq.num_computed_tokens += part.num_committed + num_accepted;
         seq.drafts.learn(&part.drafts, num_accepted);
         let kept = part.writes.get(num_accepted).copied();
         if let Some(row) = core::mem::replace(&mut seq.row, kept) {
             memory.rows.release(row)?;
         }
-        let num_blocks = num_blocks_for(seq.token_ids.len());
-        memory.blocks.truncate(&mut seq.block_table, num_blocks)?;
+        // A part that was planned ahead and still counts computes further than what is committed.
+        let next = self.in_flight.last(part.seq).map(|(_, next)| next);
+        let next = next.filter(|next| next.counts_for(seq));
+        let end = next.map_or(0, RunningSeq::end).max(seq.token_ids.len());
+        memory
+            .blocks
+            .truncate(&mut seq.block_table, num_blocks_for(end))?;
         if seq.num_computed_tokens >= seq.token_ids.len() {
             return Err(EngineFault::Sequence {
                 seq: part.seq,

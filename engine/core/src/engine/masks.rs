@@ -5,12 +5,18 @@ use super::Engine;
 use crate::constraint::Constraint;
 use crate::in_flight::MaskState;
 use crate::mask_job::{FilledRows, MaskDone, MaskJob, MaskJobId};
-use crate::{RequestError, Totals};
+use crate::{EngineFault, RequestError, Totals};
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 use lockstep_step::{Bitmask, MaskSet, SeqId, SeqPlan, StepPlan, TokenId};
 
 impl Engine {
     pub(super) fn lend_matchers(&mut self, plan: &StepPlan) -> Vec<MaskJob> {
+        let oldest = self.in_flight.oldest().map_or(plan.step, |step| step.step);
+        if oldest < plan.step {
+            let step = plan.step;
+            self.note(Err(EngineFault::MasksTooEarly { step, oldest }));
+            return Vec::new();
+        }
         let mut jobs = Vec::new();
         for planned in plan.seqs.iter().filter(|planned| has_rows(planned)) {
             // An aborted sequence needs no masks: its draws go nowhere.
@@ -20,6 +26,9 @@ impl Engine {
             ) else {
                 continue;
             };
+            if !part.counts_for(seq) {
+                continue;
+            }
             let Some(constraint) = &mut seq.constraint else {
                 continue;
             };
@@ -62,6 +71,10 @@ impl Engine {
             ) else {
                 continue;
             };
+            // Planned ahead of a draft that was wrong: its draws go nowhere.
+            if !part.counts_for(seq) {
+                continue;
+            }
             let filled = match &mut seq.constraint {
                 Some(constraint) => settle(constraint, done),
                 // A forced token is planned without drafts, so that there is one row.

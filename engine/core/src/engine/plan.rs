@@ -24,12 +24,17 @@ impl Engine {
     pub(super) fn try_plan(&mut self) -> Result<Attempt, EngineFault> {
         let query_tokens_max = self.limits.query_tokens_max;
         let num_tokens = self.config.max_num_batched_tokens.min(query_tokens_max);
-        let choice = self.scheduler.choose(Budget {
+        let budget = Budget {
             num_tokens: num_tokens as usize,
             chunk_tokens: self.config.chunk_tokens_max as usize,
             num_seqs: self.config.max_num_seqs as usize,
             vocab_size: self.limits.vocab_size,
-        })?;
+            rejected_drafts: self.config.rejected_drafts,
+            is_overlapped: self.config.overlap,
+        };
+        let proposals = &mut self.proposals;
+        let choice = self.scheduler.choose(budget, &self.in_flight, proposals)?;
+        self.proposals.clear();
         for &id in &choice.preempted {
             self.totals.num_preemptions += 1;
             let at = self.scheduler.seqs[&id].output.num_tokens();
@@ -63,16 +68,15 @@ impl Engine {
         let mut seqs = Vec::with_capacity(parts.len());
         for part in parts {
             let seq = &self.scheduler.seqs[&part.seq];
-            let start = seq.num_computed_tokens;
-            let committed = &seq.token_ids[start..start + part.num_committed];
+            let (standing, start) = (&part.standing, part.standing.start);
+            let mut query = standing.query(seq, part.num_committed);
             let drafts = part.drafts.iter().map(|draft| draft.token);
-            let tokens = committed.iter().copied().chain(drafts);
-            let query: Vec<QueryToken> = tokens.map(QueryToken::Known).collect();
+            query.extend(drafts.map(QueryToken::Known));
             let first_write = part.num_committed as u32 - 1;
             let kept = part.kept.iter().map(|&(idx, row)| (idx as u32, row));
             let writes = kept.chain((first_write..).zip(part.writes.iter().copied()));
-            let is_scored = start + part.num_committed == seq.token_ids.len();
-            let is_constrained = seq.is_constrained();
+            let is_scored = part.num_committed == standing.num_uncomputed(seq);
+            let is_constrained = seq.is_constrained(standing.num_in_flight());
             let mut scored = Vec::new();
             for query_idx in first_write..query.len() as u32 {
                 if is_scored {
@@ -89,12 +93,15 @@ impl Engine {
                 num_drafts: part.drafts.len() as u32,
                 block_table: seq.block_table[..num_blocks].to_vec(),
                 rows: RowPlan {
-                    read: seq.row,
+                    read: standing.row,
                     writes: writes
                         .map(|(query_idx, row)| RowWrite { query_idx, row })
                         .collect(),
                 },
-                counts: if is_scored { seq.counts() } else { Vec::new() },
+                counts: match is_scored {
+                    true => seq.counts(standing.drafts()),
+                    false => Vec::new(),
+                },
                 scored,
                 sampling: seq.sampling.clone(),
             });
@@ -109,11 +116,12 @@ impl Engine {
     /// Notes that a plan runs: what it names is leased until its commit.
     fn launch(&mut self, plan: &StepPlan, parts: Vec<Part>) -> Result<(), EngineFault> {
         self.totals.num_steps += 1;
+        self.totals.num_steps_overlapped += u64::from(!self.in_flight.is_empty());
         self.totals.num_query_tokens += plan.num_query_tokens() as u64;
         let mut seqs = Vec::with_capacity(parts.len());
         for (planned, part) in plan.seqs.iter().zip(parts) {
-            let num_drafts = part.drafts.len() as u64;
-            self.totals.num_drafts += num_drafts;
+            let num_drafts = part.drafts.len();
+            self.totals.num_drafts += num_drafts as u64;
             for draft in &part.drafts {
                 self.totals.drafts.note_proposed(draft.source);
             }
@@ -125,6 +133,7 @@ impl Engine {
             }
             seqs.push(RunningSeq {
                 seq: part.seq,
+                start: part.standing.start,
                 num_committed: part.num_committed,
                 drafts: part.drafts,
                 num_scored: planned.scored.len(),
@@ -138,9 +147,15 @@ impl Engine {
                     MaskState::Free
                 },
             });
-            let seq = self.scheduler.seqs.get_mut(&part.seq);
-            let is_first = seq.is_some_and(|seq| !core::mem::replace(&mut seq.was_scheduled, true));
-            if is_first {
+            let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) else {
+                continue;
+            };
+            let in_flight = part.standing.in_flight.as_ref();
+            let num_before =
+                in_flight.map_or(seq.drafts.num_accepted(), |drawing| drawing.drafts.len());
+            let is_shorter = num_drafts < num_before;
+            self.totals.num_shorter_parts += u64::from(is_shorter);
+            if !core::mem::replace(&mut seq.was_scheduled, true) {
                 self.emit(part.seq, 0, EventKind::Scheduled);
             }
         }

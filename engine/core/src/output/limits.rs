@@ -39,10 +39,26 @@ impl ReasoningLimit {
         next.filter(|_| used_up)
     }
 
-    /// How many drafts may follow without one of them standing where a token may be forced: a mask is
-    /// chosen when a step is planned, and by then it must be known whether it forces.
-    pub(crate) fn drafts_max(&self, in_reasoning: bool) -> usize {
+    /// Whether a token may have to come next, once `num_in_flight` more that nobody knows yet are there.
+    pub(crate) fn may_force(&self, in_reasoning: bool, num_in_flight: usize) -> bool {
         match &self.budget {
+            Some(budget) if num_in_flight > 0 => {
+                let num_tokens = self.num_tokens as usize + num_in_flight;
+                self.num_closed < budget.close.len() && num_tokens >= budget.max_tokens as usize
+            }
+            _ => self.forced(in_reasoning).is_some(),
+        }
+    }
+
+    /// How many drafts may follow without one of them standing where a token may be forced: a mask is
+    /// chosen when a step is planned, and by then it must be known whether it forces. Before them come
+    /// `num_in_flight` tokens that nobody knows yet.
+    pub(crate) fn drafts_max(&self, in_reasoning: bool, num_in_flight: usize) -> usize {
+        match &self.budget {
+            Some(budget) if num_in_flight > 0 && self.num_closed < budget.close.len() => {
+                let num_before = self.num_tokens as usize + num_in_flight + 1;
+                (budget.max_tokens as usize).saturating_sub(num_before)
+            }
             Some(budget) if in_reasoning && self.num_closed < budget.close.len() => {
                 budget.max_tokens.saturating_sub(self.num_tokens + 1) as usize
             }
@@ -97,7 +113,7 @@ mod tests {
         let mut limit = limit(2);
         assert_eq!(limit.forced(true), None);
         limit.push(TokenId(1), true);
-        assert_eq!(limit.drafts_max(true), 0);
+        assert_eq!(limit.drafts_max(true, 0), 0);
         limit.push(TokenId(1), true);
         assert_eq!(limit.forced(true), Some(TokenId(7)));
         assert_eq!(limit.forced(false), None, "nothing is open");
@@ -121,14 +137,19 @@ mod tests {
 
     #[test]
     fn drafts_end_before_the_first_place_that_may_be_forced() {
-        for max_tokens in 0..4 {
-            for num_drawn in 0..6 {
-                let mut limit = limit(max_tokens);
-                (0..num_drawn).for_each(|_| limit.push(TokenId(1), true));
+        for (max_tokens, num_drawn) in (0..4).flat_map(|max| (0..6).map(move |num| (max, num))) {
+            let mut limit = limit(max_tokens);
+            (0..num_drawn).for_each(|_| limit.push(TokenId(1), true));
+            for num_in_flight in 0..4 {
                 // With n drafts the last scored position follows n more tokens.
-                let num_drafts = limit.drafts_max(true);
-                let before = limit.num_tokens() + num_drafts as u32;
-                assert!(num_drafts == 0 || before < max_tokens);
+                let num_drafts = limit.drafts_max(true, num_in_flight);
+                let before = limit.num_tokens() as usize + num_in_flight + num_drafts;
+                assert!(num_drafts == 0 || before < max_tokens as usize);
+                let mut later = limit.clone();
+                (0..num_in_flight).for_each(|_| later.push(TokenId(1), true));
+                let is_forced = later.forced(true).is_some();
+                assert!(!is_forced || limit.may_force(true, num_in_flight));
+                assert!(limit.may_force(true, num_in_flight) || before < max_tokens as usize);
             }
         }
     }

@@ -207,7 +207,7 @@ fn a_budget_speaks_up_only_while_reasoning_is_open() {
             logprobs: None,
         };
         assert!(chain.push(draw, &vocabulary, &mut vec![]).is_none());
-        (before, chain.drafts_max())
+        (before, chain.drafts_max(0))
     };
     assert_eq!(push(2), (None, 0));
     assert_eq!(

@@ -268,7 +268,11 @@ fn an_answer_that_fits_no_plan_is_a_fault_and_stops_the_engine() {
 }
 
 fn with_matcher(matcher: Thirds, drafts: &[u32]) -> (Finish, Vec<TokenId>) {
-    let (mut engine, mut backend) = (engine(config(), limits()), model(limits()));
+    let config = EngineConfig {
+        rejected_drafts: RejectedDrafts::Pad,
+        ..config()
+    };
+    let (mut engine, mut backend) = (engine(config, limits()), model(limits()));
     let mut constrained = request(9, 12);
     constrained.matcher = Some(Box::new(matcher));
     constrained.end_tokens = vec![END];
@@ -278,7 +282,7 @@ fn with_matcher(matcher: Thirds, drafts: &[u32]) -> (Finish, Vec<TokenId>) {
         seq,
         Drafter::Replay {
             output,
-            depth_max: 4,
+            depths: vec![4],
         },
     );
     let events = run_to_end(&mut engine, &mut backend).expect("no invariant breaks");
@@ -353,7 +357,7 @@ fn constrained_and_free() -> (Engine, Fingerprint) {
         seq,
         Drafter::Replay {
             output: truth,
-            depth_max: 2,
+            depths: vec![2],
         },
     );
     engine.submit(Time(0), request(7, 12)).expect("it fits");
@@ -508,7 +512,12 @@ fn a_draw_without_its_mask_never_counts() {
     // The window ends early, though the draft is drawn and taken at the commit. What was drawn after it
     // had no mask.
     let run = |num_refusals, drafts: &[TokenId]| {
-        let (mut engine, mut backend) = (engine(config(), limits()), model(limits()));
+        // Trimmed, the draft would not come that far.
+        let config = EngineConfig {
+            rejected_drafts: RejectedDrafts::Pad,
+            ..config()
+        };
+        let (mut engine, mut backend) = (engine(config, limits()), model(limits()));
         let mut constrained = request(9, 12);
         constrained.matcher = Some(Box::new(Fickle {
             inner: Thirds::default(),
@@ -516,8 +525,8 @@ fn a_draw_without_its_mask_never_counts() {
         }));
         constrained.end_tokens = vec![END];
         let seq = engine.submit(Time(0), constrained).expect("it fits");
-        let (output, depth_max) = (drafts.to_vec(), 4);
-        engine.set_drafter(seq, Drafter::Replay { output, depth_max });
+        let (output, depths) = (drafts.to_vec(), vec![4]);
+        engine.set_drafter(seq, Drafter::Replay { output, depths });
         let events = run_to_end(&mut engine, &mut backend).expect("no invariant breaks");
         (tokens(&events, seq), engine.stats().totals)
     };

@@ -3,6 +3,7 @@
 
 use super::automaton::{Automaton, Hint};
 use super::prefixes::Oracle;
+use super::turns::{Schedule, Turns};
 use super::*;
 use core::cell::Cell;
 use lockstep_step::{Backend, RowId};
@@ -95,6 +96,9 @@ pub(super) struct Case {
     /// How often each spec is submitted.
     num_rounds: usize,
     actions: Vec<Action>,
+    schedule: Schedule,
+    /// One in so many tokens of a model that drafts is wrong.
+    wrong_every: usize,
     config: EngineConfig,
     limits: BackendLimits,
 }
@@ -198,35 +202,55 @@ pub(super) fn case(
                 forced,
                 suffix,
                 ngram,
+                ..Speculation::OFF
+            }),
+            2 => (0u32..10, 0u32..4, 0u32..16, 0u32..16).prop_map(|depths| Speculation {
+                forced: depths.0,
+                suffix: depths.1,
+                ngram: 0,
+                mtp: depths.2,
+                draft_model: depths.3,
             }),
         ],
         prop::bool::weighted(0.8),
+        prop_oneof![Just(RejectedDrafts::Trim), Just(RejectedDrafts::Pad)],
     );
+    let schedule = prop_oneof![
+        Just(Schedule::Sync),
+        Just(Schedule::Overlapped),
+        Just(Schedule::Switching),
+    ];
     (
         (specs, num_rounds),
         prop::collection::vec(action, 0..80),
         sizes,
         pools,
+        (schedule, 2usize..9),
     )
-        .prop_map(move |((specs, num_rounds), actions, sizes, pools)| Case {
-            specs,
-            num_rounds,
-            actions,
-            config: EngineConfig {
-                max_num_seqs: sizes.0,
-                max_num_batched_tokens: sizes.1,
-                chunk_tokens_max: sizes.2,
-                speculation: sizes.3,
-                prefix_cache: sizes.4,
-                ..config()
+        .prop_map(
+            move |((specs, num_rounds), actions, sizes, pools, more)| Case {
+                specs,
+                num_rounds,
+                actions,
+                schedule: more.0,
+                wrong_every: more.1,
+                config: EngineConfig {
+                    max_num_seqs: sizes.0,
+                    max_num_batched_tokens: sizes.1,
+                    chunk_tokens_max: sizes.2,
+                    speculation: sizes.3,
+                    prefix_cache: sizes.4,
+                    rejected_drafts: sizes.5,
+                    ..config()
+                },
+                limits: BackendLimits {
+                    num_blocks: pools.0,
+                    num_rows: pools.1,
+                    seq_len_max: (pools.0 * 64).min(seq_len_max),
+                    ..limits()
+                },
             },
-            limits: BackendLimits {
-                num_blocks: pools.0,
-                num_rows: pools.1,
-                seq_len_max: (pools.0 * 64).min(seq_len_max),
-                ..limits()
-            },
-        })
+        )
 }
 
 /// A fresh engine and model with plenty of everything, no drafts, and this request alone.
@@ -260,7 +284,7 @@ fn recording(truth: &[TokenId], depth_max: u32, wrong_every: usize) -> Drafter {
     };
     Drafter::Replay {
         output: truth.iter().enumerate().map(spoil).collect(),
-        depth_max,
+        depths: vec![depth_max],
     }
 }
 
@@ -276,6 +300,12 @@ pub(super) struct Coverage {
     suffix_accepted: Cell<u64>,
     ngram: Cell<u64>,
     ngram_accepted: Cell<u64>,
+    asked: Cell<u64>,
+    models: Cell<u64>,
+    models_accepted: Cell<u64>,
+    pub(super) overlapped: Cell<u64>,
+    pub(super) void: Cell<u64>,
+    shorter: Cell<u64>,
     rows_left_out: Cell<u64>,
     rolled_back: Cell<u64>,
     pub(super) aborted_in_step: Cell<u64>,
@@ -293,98 +323,71 @@ pub(super) fn add(cell: &Cell<u64>, amount: u64) {
     cell.set(cell.get() + amount);
 }
 
-/// Runs a step; aborts a sequence while it runs. Masks are filled in one go or as jobs that end in the
-/// wrong order, and the abort comes before, between or after.
-fn step(
-    engine: &mut Engine,
-    backend: &mut impl Backend,
-    abort: Option<SeqId>,
-    oracle: &mut Oracle,
-) -> bool {
-    let Some(plan) = engine.plan(Time(0)) else {
-        assert_eq!(engine.fault(), None);
-        return false;
-    };
-    oracle.planned(engine, &plan);
-    engine.check_invariants().expect("while a step runs");
-    let forward = backend.forward(&plan).expect("the plan is right");
-    let abort_at = |engine: &mut Engine, moment: u64| {
-        if let Some(seq) = abort.filter(|_| plan.step.0 % 3 == moment) {
-            engine.abort(seq);
-        }
-    };
-    abort_at(engine, 0);
-    let masks = if plan.step.0 % 5 == 0 {
-        abort_at(engine, 1);
-        engine.fill_masks(&plan)
-    } else {
-        let jobs = engine.take_mask_jobs(&plan);
-        abort_at(engine, 1);
-        let done = jobs.into_iter().rev().map(MaskJob::run).collect();
-        engine.finish_masks(&plan, done)
-    };
-    abort_at(engine, 2);
-    engine.check_invariants().expect("while a step runs");
-    let output = backend
-        .sample(forward, &masks)
-        .expect("the masks are right");
-    oracle.before_commit(engine);
-    engine.commit(Time(0), output).expect("no invariant breaks");
-    engine.check_invariants().expect("after a commit");
-    oracle.committed(engine, &plan);
-    true
-}
-
 pub(super) fn run_case(case: &Case, coverage: &Coverage) {
     let truths: Vec<Vec<Event>> = case
         .specs
         .iter()
         .map(|spec| alone(spec, case.limits))
         .collect();
-    let mut engine = engine(case.config, case.limits);
     let mut backend = model(case.limits);
+    let mut turns = Turns::new(
+        engine(case.config, case.limits),
+        &mut backend,
+        Oracle::new(case.limits.num_rows > 0),
+        case.schedule,
+    );
+    turns.wrong_every = case.wrong_every;
     let num_requests = truths.len() * case.num_rounds;
     let mut specs = case.specs.iter().zip(&truths).cycle().take(num_requests);
     let mut aborted = vec![];
-    let mut oracle = Oracle::new(case.limits.num_rows > 0);
-    let mut submit = |engine: &mut Engine, oracle: &mut Oracle| {
+    let mut submit = |turns: &mut Turns<'_, Fingerprint>| {
         let Some((spec, truth)) = specs.next() else {
             return false;
         };
-        let seq = engine.submit(Time(0), spec.request()).expect("it fits");
-        oracle.submitted(seq, spec.salt, &spec.prompt);
+        let seq = turns.engine.submit(Time(0), spec.request());
+        let seq = seq.expect("it fits");
+        turns.oracle.submitted(seq, spec.salt, &spec.prompt);
+        turns.truths.insert(seq, tokens(truth, SeqId(0)));
         if let Proposer::Recording(depth_max, wrong_every) = spec.proposer {
             let recording = recording(&tokens(truth, SeqId(0)), depth_max, wrong_every);
-            engine.set_drafter(seq, recording);
+            turns.engine.set_drafter(seq, recording);
         }
         true
     };
     for action in &case.actions {
         match *action {
-            Action::Submit => drop(submit(&mut engine, &mut oracle)),
-            Action::Step => drop(step(&mut engine, &mut backend, None, &mut oracle)),
+            Action::Submit => drop(submit(&mut turns)),
+            Action::Step => drop(turns.turn(None)),
             Action::Abort(idx) => {
-                if engine.abort(SeqId(idx as u64)) {
+                if turns.engine.abort(SeqId(idx as u64)) {
                     aborted.push(SeqId(idx as u64));
                 }
-                engine.check_invariants().expect("after an abort");
+                let checked = turns.engine.check_invariants();
+                checked.expect("after an abort");
             }
             Action::AbortInStep(idx) => {
                 let seq = SeqId(idx as u64);
-                let lives = engine.is_live(seq);
-                if step(&mut engine, &mut backend, Some(seq), &mut oracle) && lives {
+                let lives = turns.engine.is_live(seq);
+                if turns.turn(Some(seq)) && lives {
                     aborted.push(seq);
                     add(&coverage.aborted_in_step, 1);
                 }
             }
         }
     }
-    while submit(&mut engine, &mut oracle) {}
+    while submit(&mut turns) {}
     let mut num_steps = 0;
-    while step(&mut engine, &mut backend, None, &mut oracle) {
+    while turns.turn(None) {
         num_steps += 1;
         assert!(num_steps < 200_000, "no end in sight");
     }
+    let Turns {
+        mut engine,
+        mut oracle,
+        num_asked,
+        num_proposed,
+        ..
+    } = turns;
     assert!(!engine.has_work());
     let events = oracle.finish(&mut engine);
     let stats = engine.stats();
@@ -409,6 +412,18 @@ pub(super) fn run_case(case: &Case, coverage: &Coverage) {
     add(&coverage.suffix_accepted, totals.drafts.accepted(suffix));
     add(&coverage.ngram, totals.drafts.proposed(ngram));
     add(&coverage.ngram_accepted, totals.drafts.accepted(ngram));
+    let models = [DraftSource::Mtp, DraftSource::DraftModel].map(|model| {
+        let totals = totals.drafts;
+        (totals.proposed(model), totals.accepted(model))
+    });
+    assert!(models[0].0 + models[1].0 <= num_proposed);
+    add(&coverage.asked, num_asked);
+    add(&coverage.models, models[0].0 + models[1].0);
+    add(&coverage.models_accepted, models[0].1 + models[1].1);
+    add(&coverage.overlapped, totals.num_steps_overlapped);
+    add(&coverage.void, totals.num_void_parts);
+    add(&coverage.shorter, totals.num_shorter_parts);
+    assert!(case.schedule != Schedule::Sync || totals.num_steps_overlapped == 0);
     add(&coverage.rows_left_out, totals.num_mask_rows_left_out);
     add(&coverage.rolled_back, totals.num_rolled_back);
     for (idx, truth) in truths.iter().cycle().take(num_requests).enumerate() {
@@ -452,7 +467,7 @@ fn every_request_gets_what_it_gets_alone() {
     let coverage = Coverage::default();
     let specs = prop::collection::vec(spec(prompt()), 1..8);
     let pools = (2u32..5, prop_oneof![Just(0u32), 2u32..9]);
-    check_law(600, &case(specs, 1..2, pools, 230), &coverage);
+    check_law(1200, &case(specs, 1..2, pools, 230), &coverage);
     coverage.check(&[
         ("preemptions", &coverage.preemptions, 100),
         ("accepted drafts", &coverage.accepted, 1000),
@@ -466,6 +481,12 @@ fn every_request_gets_what_it_gets_alone() {
         ("accepted suffix drafts", &coverage.suffix_accepted, 300),
         ("n-gram drafts", &coverage.ngram, 300),
         ("accepted n-gram drafts", &coverage.ngram_accepted, 10),
+        ("questions to models", &coverage.asked, 1000),
+        ("drafts of models", &coverage.models, 1000),
+        ("accepted drafts of models", &coverage.models_accepted, 1000),
+        ("steps planned ahead", &coverage.overlapped, 1000),
+        ("void parts", &coverage.void, 500),
+        ("shorter parts", &coverage.shorter, 2000),
         ("mask rows left out", &coverage.rows_left_out, 1000),
         ("tokens rolled back", &coverage.rolled_back, 1000),
         ("recovered tokens", &coverage.recovered, 1000),
@@ -564,7 +585,7 @@ fn a_stale_row_is_noticed() {
             seq,
             Drafter::Replay {
                 output,
-                depth_max: 2,
+                depths: vec![2],
             },
         );
         let events = if is_stale {

@@ -14,6 +14,9 @@ type Prefix = (String, Vec<TokenId>);
 struct Watched {
     salt: String,
     tokens: Vec<TokenId>,
+    num_prompt_tokens: usize,
+    /// Positions that are computed, by what was committed.
+    num_computed: usize,
     is_running: bool,
     /// Tokens found at its first admission.
     num_cached: Option<usize>,
@@ -53,11 +56,22 @@ impl Oracle {
         let watched = Watched {
             salt: salt.into(),
             tokens: prompt.iter().map(|&token| TokenId(token)).collect(),
+            num_prompt_tokens: prompt.len(),
+            num_computed: 0,
             is_running: false,
             num_cached: None,
             has_ended: false,
         };
         self.seqs.insert(seq, watched);
+    }
+
+    /// The prompt of a sequence, and what it has said.
+    pub(super) fn told(&self, seq: SeqId) -> &[TokenId] {
+        &self.seqs[&seq].tokens
+    }
+
+    pub(super) fn prompt_len(&self, seq: SeqId) -> usize {
+        self.seqs[&seq].num_prompt_tokens
     }
 
     fn read_events(&mut self, engine: &mut Engine) {
@@ -108,6 +122,7 @@ impl Oracle {
             }
             let watched = self.seqs.get_mut(&part.seq).expect("it was submitted");
             watched.is_running = true;
+            watched.num_computed = found;
             if watched.num_cached.is_none() {
                 watched.num_cached = Some(found);
                 self.num_cached += found as u64;
@@ -141,14 +156,22 @@ impl Oracle {
             .collect();
         for part in &plan.seqs {
             let (len_before, had_ended) = before[&part.seq];
-            if had_ended || failed.contains(&part.seq) {
+            let Some(watched) = self.seqs.get_mut(&part.seq) else {
+                continue;
+            };
+            // A part that was planned ahead of a wrong draft is void: it says nothing and leaves nothing.
+            if had_ended || part.start.0 as usize != watched.num_computed {
+                assert_eq!(watched.tokens.len(), len_before, "{:?}", part.seq);
                 continue;
             }
-            let watched = &self.seqs[&part.seq];
+            if failed.contains(&part.seq) {
+                continue;
+            }
             let num_drawn = watched.tokens.len() - len_before;
             // Of the drafts, those count that were drawn; the last token drawn is not computed.
             let num_drafts = num_drawn.saturating_sub(1);
             let computed = (part.end().0 - part.num_drafts) as usize + num_drafts;
+            watched.num_computed = computed;
             let prefix = |len: usize| (watched.salt.clone(), watched.tokens[..len].to_vec());
             for num_blocks in 1..=computed / BLOCK_LEN as usize {
                 self.blocks.insert(prefix(num_blocks * BLOCK_LEN as usize));
@@ -424,10 +447,10 @@ fn drafts_leave_the_cache_a_quarter_of_the_rows() {
     drafting.sampling.seed = 1;
     let seq = bench.engine.submit(Time(0), drafting).expect("it fits");
     let output = vec![TokenId(8); 60];
-    let depth_max = 15;
+    let depths = vec![15];
     bench
         .engine
-        .set_drafter(seq, Drafter::Replay { output, depth_max });
+        .set_drafter(seq, Drafter::Replay { output, depths });
     run_to_end(&mut bench.engine, &mut bench.backend).expect("no invariant breaks");
     let stats = bench.engine.stats();
     // One row is read and one is written, so ten are left for drafts.

@@ -5,7 +5,7 @@ use crate::driver::{Driver, Input, Status};
 use crate::metrics::Metrics;
 use crate::net::mpsc;
 use lockstep_core::{
-    Engine, EngineConfig, Event, EventKind, Finish, Request, RequestError, Vocabulary,
+    Engine, EngineConfig, Event, EventKind, Finish, Pipeline, Request, RequestError, Vocabulary,
 };
 use lockstep_fingerprint::{Fingerprint, FingerprintConfig};
 use lockstep_step::{
@@ -160,10 +160,10 @@ fn run_all(
         status: Arc::new(Status::default()),
         metrics: metrics.clone(),
         masks: MaskWorkers::new(num_threads, clock).expect("threads"),
+        pipeline: Pipeline::default(),
     };
     let mut events = vec![];
-    while let Some(plan) = driver.engine.plan(clock.now()) {
-        driver.step(&plan).expect("no invariant breaks");
+    while driver.step().expect("no invariant breaks") {
         driver
             .engine
             .check_invariants()

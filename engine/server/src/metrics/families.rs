@@ -238,6 +238,22 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         "Steps that the backend could not compute.",
     ),
     (
+        "lockstep_proposal_failures_total",
+        Kind::Counter,
+        "Times that a model could not be asked for drafts.",
+    ),
+    ("lockstep_steps_total", Kind::Counter, "Steps planned."),
+    (
+        "lockstep_steps_overlapped_total",
+        Kind::Counter,
+        "Of these, steps that were planned while one ran.",
+    ),
+    (
+        "lockstep_void_parts_total",
+        Kind::Counter,
+        "Sequences' parts of steps that did not count, since a draft before them was wrong.",
+    ),
+    (
         "lockstep_clamped_parameters_total",
         Kind::Counter,
         "Sampling parameters moved into the package's range.",

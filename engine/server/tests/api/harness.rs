@@ -83,7 +83,11 @@ impl Setup {
     }
 
     /// A server over a backend of the test's own.
-    pub fn start_with<B: Backend + Send + 'static>(self, backend: B) -> TestServer {
+    pub fn start_with<B>(self, backend: B) -> TestServer
+    where
+        B: Backend + Send + 'static,
+        B::Forward: Send,
+    {
         let words = Arc::new(vocabulary(model().as_ref()));
         let engine = Engine::new(self.engine, self.backend.limits, words).expect("an engine");
         let server = Server::new(self.config, model(), engine, backend).expect("a server");

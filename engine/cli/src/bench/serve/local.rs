@@ -42,7 +42,7 @@ impl Local {
             return Err(Failure::input(what, next));
         }
         let backend = session::open_backend(&package, machine, engine)?;
-        let config = session::engine_config(engine);
+        let config = session::engine_config(engine, &backend);
         let vocabulary = Arc::new(lockstep_server::vocabulary(&package));
         let engine = Engine::new(config, backend.limits(), vocabulary)
             .map_err(|error| Failure::usage(error, "change the flags named there"))?;
