@@ -5,16 +5,19 @@
 //! block, one missed rollback, and every later token differs. It must never take a shortcut around the ids
 //! of the plan, except for [`Script`]s, which are there to make it say something.
 
+mod draft;
 mod model;
 mod script;
+
+use draft::Drafters;
 
 use lockstep_numerics::sampler::Sampler;
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, PlanError, SeqError, SeqOutput, StepId,
-    StepOutput, StepPlan, TokenId, check_plan,
+    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, PlanError, Proposal, ProposalPlan,
+    SeqError, SeqOutput, StepId, StepOutput, StepPlan, TokenId, check_plan, check_proposals,
 };
-use model::Model;
+use model::{Model, States};
 pub use script::Script;
 use script::Scripts;
 
@@ -34,6 +37,19 @@ pub struct FingerprintConfig {
     pub poison: Option<TokenId>,
     /// A step whose forward pass fails.
     pub failing_step: Option<StepId>,
+    /// Who drafts, each at most once.
+    pub drafters: Vec<Drafting>,
+}
+
+/// A model that drafts, beside the model: it has the same hashes in blocks and rows of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drafting {
+    /// Which one.
+    pub drafter: ModelDrafter,
+    /// How many of a thousand proposed tokens are wrong on purpose, chosen by a hash of what stands before.
+    /// With 0 it proposes what an unconstrained sequence draws; whatever else it proposes then comes from a
+    /// block or a row that is not what it should be.
+    pub wrong_per_mille: u32,
 }
 
 impl FingerprintConfig {
@@ -46,6 +62,7 @@ impl FingerprintConfig {
             scripts: Vec::new(),
             poison: None,
             failing_step: None,
+            drafters: Vec::new(),
         }
     }
 }
@@ -54,6 +71,7 @@ impl FingerprintConfig {
 pub struct Fingerprint {
     config: FingerprintConfig,
     model: Model,
+    drafters: Drafters,
     scripts: Scripts,
     sampler: Sampler,
     drawn: DrawnTokens,
@@ -76,22 +94,13 @@ impl Fingerprint {
     /// A model that has computed nothing.
     pub fn new(config: FingerprintConfig) -> Fingerprint {
         Fingerprint {
-            model: Model::new(config.limits, config.seed, config.poison),
+            model: Model::new(&config, States::in_rows(&config)),
+            drafters: Drafters::new(&config),
             scripts: Scripts::new(config.scripts.clone()),
             sampler: Sampler::new(),
             drawn: DrawnTokens::default(),
             config,
         }
-    }
-
-    fn logits(&self, context: u64) -> Vec<f32> {
-        let mut logits = self.model.logits(context);
-        for &(token, value) in &self.config.bias {
-            if let Some(logit) = logits.get_mut(token.0 as usize) {
-                *logit += value;
-            }
-        }
-        logits
     }
 }
 
@@ -112,10 +121,11 @@ impl Backend for Fingerprint {
         for seq in &plan.seqs {
             let (query, refused) = self.drawn.resolve(seq);
             let contexts = self.model.compute(seq, &query);
+            self.drafters.mirror(seq, &query);
             self.scripts.read(seq, &query);
             let mut logits = Vec::with_capacity(contexts.len());
             for (scored, context) in seq.scored.iter().zip(contexts) {
-                let mut row = self.logits(context);
+                let mut row = self.model.logits(context);
                 self.scripts.apply(seq, scored.query_idx, &mut row);
                 logits.push(row);
             }
@@ -153,6 +163,25 @@ impl Backend for Fingerprint {
 
     fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
         Ok(sampled)
+    }
+
+    fn has_drafter(&self, drafter: ModelDrafter) -> bool {
+        self.drafters.has(drafter)
+    }
+
+    fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
+        check_proposals(plan, &self.config.limits).map_err(BackendError::Refused)?;
+        if let Some(ask) = plan.seqs.iter().find(|ask| !self.has_drafter(ask.drafter)) {
+            let message = format!(
+                "sequence {} asks {:?}, which is not there",
+                ask.seq, ask.drafter
+            );
+            return Err(BackendError::Device(message));
+        }
+        let tables = (&self.scripts, &mut self.sampler);
+        let seqs = plan.seqs.iter();
+        let proposals = seqs.map(|ask| self.drafters.propose(ask, tables.0, tables.1));
+        Ok(proposals.collect())
     }
 }
 

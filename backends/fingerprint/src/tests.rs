@@ -2,8 +2,8 @@
 
 use super::*;
 use lockstep_step::{
-    BlockId, Pos, QueryToken, RowId, RowPlan, RowWrite, SamplingParams, ScoredPosition, SeqError,
-    SeqId, SeqPlan, StepId,
+    BlockId, ModelDrafter, Pos, ProposalPlan, QueryToken, RowId, RowPlan, RowWrite, SamplingParams,
+    ScoredPosition, SeqError, SeqId, SeqPlan, SeqProposalPlan, StepId,
 };
 
 const LIMITS: BackendLimits = BackendLimits {
@@ -130,4 +130,124 @@ fn poison_is_an_error_of_its_sequence_and_scripts_are_followed() {
             pos
         })
     );
+}
+
+/// Both drafters, wrong this often.
+fn drafting(wrong_per_mille: u32) -> Fingerprint {
+    let mut config = FingerprintConfig::new(LIMITS);
+    config.drafters = [ModelDrafter::Mtp, ModelDrafter::DraftModel]
+        .map(|drafter| Drafting {
+            drafter,
+            wrong_per_mille,
+        })
+        .to_vec();
+    Fingerprint::new(config)
+}
+
+fn ask(
+    drafter: ModelDrafter,
+    start: u32,
+    query: &[u32],
+    blocks: &[u32],
+    row: u32,
+) -> SeqProposalPlan {
+    SeqProposalPlan {
+        seq: SeqId(1),
+        drafter,
+        start: Pos(start),
+        query: query.iter().copied().map(TokenId).collect(),
+        num_max: 5,
+        block_table: blocks.iter().map(|&block| BlockId(block)).collect(),
+        row: (start > 0).then_some(RowId(row)),
+        sampling: SamplingParams {
+            temperature: 1.0,
+            seed: 3,
+            ..SamplingParams::greedy()
+        },
+        counts: vec![],
+    }
+}
+
+fn propose(backend: &mut Fingerprint, ask: SeqProposalPlan) -> Vec<u32> {
+    let proposals = backend.propose(&ProposalPlan { seqs: vec![ask] });
+    let tokens = proposals.expect("the question is right").remove(0).tokens;
+    tokens.iter().map(|token| token.0).collect()
+}
+
+/// 61 tokens in two parts, then what the model draws from there, one token at a time.
+fn said(backend: &mut Fingerprint) -> Vec<u32> {
+    run(backend, 0, part(0, &known(0..20), &[3], 0, 1)).expect("the first part");
+    let mut tokens: Vec<u32> = Vec::new();
+    let (mut start, mut query) = (20, known(20..61));
+    for step in 1..7 {
+        let mut part = part(start, &query, &[3, 5], step, step + 1);
+        part.block_table
+            .truncate((start as usize + query.len()).div_ceil(64));
+        part.sampling.temperature = 1.0;
+        part.sampling.seed = 3;
+        let draw = run(backend, u64::from(step), part).expect("it draws")[0].token;
+        start += query.len() as u32;
+        query = known([draw.0]);
+        tokens.push(draw.0);
+    }
+    tokens
+}
+
+#[test]
+fn drafters_propose_what_will_be_drawn_until_a_block_or_a_row_is_not_what_it_should_be() {
+    let said = said(&mut drafting(0));
+    for drafter in [ModelDrafter::Mtp, ModelDrafter::DraftModel] {
+        let mut backend = drafting(0);
+        run(&mut backend, 0, part(0, &known(9..49), &[6], 0, 7)).expect("another sequence's");
+        run(&mut backend, 1, part(0, &known(0..61), &[3], 0, 2)).expect("all but the last");
+        let mut right = ask(drafter, 61, &[said[0]], &[3, 5], 2);
+        let first = propose(&mut backend, right.clone());
+        assert_eq!(first, said[1..], "{drafter:?}");
+        assert_eq!(propose(&mut backend, right.clone()), first, "asked twice");
+        right.query.push(TokenId(said[1]));
+        assert_eq!(
+            propose(&mut backend, right.clone())[..4],
+            said[2..],
+            "after a draft"
+        );
+        right.query.pop();
+        let mut swapped = right.clone();
+        swapped.block_table[0] = BlockId(6);
+        assert_ne!(propose(&mut backend, swapped), first, "{drafter:?}");
+        let mut stale = right.clone();
+        stale.row = Some(RowId(7));
+        // The head keeps its states beside the slots.
+        let unmoved = propose(&mut backend, stale) == first;
+        assert_eq!(unmoved, drafter == ModelDrafter::Mtp);
+    }
+}
+
+#[test]
+fn drafters_are_wrong_on_purpose_as_often_as_they_are_told() {
+    let said = said(&mut drafting(0));
+    let proposed = |wrong_per_mille, drafter| {
+        let mut backend = drafting(wrong_per_mille);
+        run(&mut backend, 1, part(0, &known(0..61), &[3], 0, 2)).expect("all but the last");
+        propose(&mut backend, ask(drafter, 61, &[said[0]], &[3, 5], 2))
+    };
+    for drafter in [ModelDrafter::Mtp, ModelDrafter::DraftModel] {
+        assert_ne!(proposed(1000, drafter)[0], said[1]);
+        let some: Vec<bool> = (0..1000)
+            .step_by(100)
+            .map(|wrong| proposed(wrong, drafter)[0] == said[1])
+            .collect();
+        assert!(some[0] && some.is_sorted_by(|a, b| a >= b), "{some:?}");
+    }
+    let refused = model().propose(&ProposalPlan {
+        seqs: vec![ask(ModelDrafter::Mtp, 61, &[1], &[3, 5], 2)],
+    });
+    assert!(
+        matches!(refused, Err(BackendError::Device(_))),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn drafters_change_nothing_that_is_said() {
+    assert_eq!(said(&mut drafting(500)), said(&mut model()));
 }

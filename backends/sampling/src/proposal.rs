@@ -32,6 +32,13 @@ impl ProposalDraws {
     /// Draws the next token from its logits. What can't be drawn, such as a row that is not finite, ends the
     /// proposal.
     pub fn draw(&mut self, sampler: &mut Sampler, logits: &[f32]) {
+        if let Some(token) = self.next(sampler, logits) {
+            self.push(token);
+        }
+    }
+
+    /// The token that [`ProposalDraws::draw`] would take.
+    pub fn next(&mut self, sampler: &mut Sampler, logits: &[f32]) -> Option<TokenId> {
         let Settings {
             params,
             counts,
@@ -39,10 +46,9 @@ impl ProposalDraws {
             ..
         } = &self.settings;
         let pos = u64::from(self.pos.0);
-        match sampler.draw(logits, params, counts, bias, None, pos, None) {
-            Ok(drawn) => self.push(TokenId(drawn.token)),
-            Err(_) => self.is_over = true,
-        }
+        let drawn = sampler.draw(logits, params, counts, bias, None, pos, None);
+        self.is_over |= drawn.is_err();
+        drawn.ok().map(|drawn| TokenId(drawn.token))
     }
 
     /// Takes a token as if it had been drawn.
