@@ -5,11 +5,12 @@ use crate::{
     exit::Failure,
     flags::{EngineArgs, IsaKind, MachineArgs, OverlapKind, WeightsKind},
 };
-use lockstep_cpu::{CpuBackend, CpuForward, CpuOptions, Isa, WeightRule};
-use lockstep_fingerprint::{Fingerprint, FingerprintConfig, Scored};
+use lockstep_cpu::{CpuBackend, CpuForward, CpuOptions, Isa, LoadError, WeightRule};
+use lockstep_fingerprint::{Drafting, Fingerprint, FingerprintConfig, Scored};
 use lockstep_package::{LayerType, ModelConfig, Package, Progress};
 use lockstep_step::{
-    BLOCK_LEN, Backend, BackendError, BackendLimits, MaskSet, StepOutput, StepPlan,
+    BLOCK_LEN, Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
+    StepOutput, StepPlan,
 };
 
 /// Any backend that flags can name.
@@ -29,17 +30,20 @@ pub enum AnyForward {
 }
 
 impl AnyBackend {
-    /// A package's model on the CPU.
+    /// A package's model on the CPU, and one that drafts for it.
     ///
     /// # Errors
-    /// Weights that can't be used, or instructions that the machine doesn't have.
+    /// Weights that can't be used, a draft model that doesn't fit, or instructions that the machine doesn't
+    /// have.
     pub fn cpu(
-        package: &Package,
+        (package, draft): (&Package, Option<&Package>),
         machine: &MachineArgs,
         engine: &EngineArgs,
         progress: &dyn Progress,
     ) -> Result<AnyBackend, Failure> {
         let seq_len_max = seq_len_max(package, engine);
+        let of_draft = draft.map_or(0, |draft| block_bytes(&draft.config, false));
+        let per_block = block_bytes(&package.config, engine.wants_mtp()) + of_draft;
         let options = CpuOptions {
             weights: match machine.weights {
                 WeightsKind::F32 => WeightRule::F32,
@@ -47,16 +51,14 @@ impl AnyBackend {
             },
             num_threads: machine.num_threads(),
             isa: isa(machine.isa)?,
-            num_blocks: num_blocks(&package.config, engine, seq_len_max),
+            num_blocks: num_blocks(per_block, engine, seq_len_max),
             num_rows: num_rows(engine),
             query_tokens_max: engine.max_num_batched_tokens,
             seq_len_max: Some(seq_len_max),
-            mtp: false,
+            mtp: engine.wants_mtp(),
         };
-        let backend = CpuBackend::load(package, &options, progress).map_err(|error| {
-            let next = "`lockstep inspect --verify` looks at every tensor";
-            Failure::input(error, next)
-        })?;
+        let backend = CpuBackend::load_with_draft(package, draft, &options, progress);
+        let backend = backend.map_err(|error| Failure::input(&error, load_advice(&error)))?;
         Ok(AnyBackend::Cpu(Box::new(backend)))
     }
 
@@ -65,12 +67,20 @@ impl AnyBackend {
         let seq_len_max = seq_len_max(package, engine);
         let limits = BackendLimits {
             vocab_size: u32::try_from(package.config.vocab_size).unwrap_or(u32::MAX),
-            num_blocks: num_blocks(&package.config, engine, seq_len_max),
+            num_blocks: num_blocks(block_bytes(&package.config, false), engine, seq_len_max),
             num_rows: num_rows(engine),
             seq_len_max,
             query_tokens_max: engine.max_num_batched_tokens,
         };
-        AnyBackend::Fingerprint(Box::new(Fingerprint::new(FingerprintConfig::new(limits))))
+        let mut config = FingerprintConfig::new(limits);
+        // Both drafters, so that all that is around them can be tried; wrong now and then, as any drafter.
+        config.drafters = [ModelDrafter::Mtp, ModelDrafter::DraftModel]
+            .map(|drafter| Drafting {
+                drafter,
+                wrong_per_mille: 200,
+            })
+            .to_vec();
+        AnyBackend::Fingerprint(Box::new(Fingerprint::new(config)))
     }
 
     /// A word about what computes.
@@ -115,6 +125,29 @@ impl Backend for AnyBackend {
     fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
         Ok(sampled)
     }
+
+    fn has_drafter(&self, drafter: ModelDrafter) -> bool {
+        match self {
+            AnyBackend::Cpu(backend) => backend.has_drafter(drafter),
+            AnyBackend::Fingerprint(backend) => backend.has_drafter(drafter),
+        }
+    }
+
+    fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
+        match self {
+            AnyBackend::Cpu(backend) => backend.propose(plan),
+            AnyBackend::Fingerprint(backend) => backend.propose(plan),
+        }
+    }
+}
+
+/// What to try where a model can't be loaded.
+fn load_advice(error: &LoadError) -> &'static str {
+    match error {
+        LoadError::NoMtp { .. } => "leave mtp out of --speculate, or say --mtp off",
+        LoadError::DraftModel { .. } => "give --draft-model a smaller model of the same family",
+        _ => "`lockstep inspect --verify` looks at every tensor",
+    }
 }
 
 fn isa(kind: IsaKind) -> Result<Option<Isa>, Failure> {
@@ -143,24 +176,26 @@ fn seq_len_max(package: &Package, engine: &EngineArgs) -> u32 {
 
 /// Blocks that the flags pay for, but no more than the longest sequences could fill, and no less than one
 /// sequence of the full length needs where memory was not counted by hand.
-fn num_blocks(config: &ModelConfig, engine: &EngineArgs, seq_len_max: u32) -> u32 {
+fn num_blocks(block_bytes: usize, engine: &EngineArgs, seq_len_max: u32) -> u32 {
     if let Some(blocks) = engine.kv_blocks {
         return blocks;
     }
     let per_seq = seq_len_max.div_ceil(BLOCK_LEN);
     let budget = engine.kv_cache_gib.max(0.0) * f64::from(1u32 << 30);
-    let blocks = (budget / block_bytes(config) as f64) as u32;
+    let blocks = (budget / block_bytes as f64) as u32;
     blocks
         .min(per_seq.saturating_mul(engine.max_num_seqs))
         .max(1)
 }
 
-/// Bytes of a block: keys and values of 64 positions in every layer that has them, as 32-bit floats.
-fn block_bytes(config: &ModelConfig) -> usize {
+/// Bytes of a block: keys and values of 64 positions in every layer that has them, as 32-bit floats. A drafting
+/// head has one layer more, and keeps what the model made of each position.
+fn block_bytes(config: &ModelConfig, with_mtp: bool) -> usize {
     let full = |layer: &&LayerType| matches!(layer, LayerType::FullAttention);
-    let num_layers = config.layer_types.iter().filter(full).count();
-    let per_position = 2 * config.num_key_value_heads * config.head_dim * 4;
-    (num_layers * per_position * BLOCK_LEN as usize).max(1)
+    let num_layers = config.layer_types.iter().filter(full).count() + usize::from(with_mtp);
+    let per_layer = 2 * config.num_key_value_heads * config.head_dim;
+    let hidden = if with_mtp { config.hidden_size } else { 0 };
+    ((num_layers * per_layer + hidden) * 4 * BLOCK_LEN as usize).max(1)
 }
 
 /// Each running sequence reads one row and writes another, or two where the next step is planned while one runs;

@@ -15,8 +15,8 @@ use crate::{
     dialogue::{LimitArgs, plain_request},
     exit::Failure,
     flags::{
-        BackendKind, EngineArgs, IsaKind, MachineArgs, ModelArgs, OverlapKind, RejectedKind,
-        WeightsKind,
+        BackendKind, DrafterArgs, EngineArgs, IsaKind, MachineArgs, ModelArgs, OverlapKind,
+        RejectedKind, WeightsKind,
     },
     session::{self, Session},
     terminal::{Bars, Paint},
@@ -175,6 +175,7 @@ fn measure(
         kv_blocks: Some(batch_max * (seq_len.div_ceil(64) + 1)),
         kv_cache_gib: 0.0,
         speculate: Speculation::OFF,
+        drafters: DrafterArgs::default(),
         // What was computed once would not be measured again.
         no_prefix_cache: true,
         overlap: OverlapKind::Auto,

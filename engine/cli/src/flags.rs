@@ -104,6 +104,9 @@ pub struct EngineArgs {
     /// with a depth where wanted, as in ngram,forced:7. Changes speed only.
     #[arg(long, value_name = "LIST", default_value_t = EngineConfig::default().speculation)]
     pub speculate: Speculation,
+    /// Models that draft.
+    #[command(flatten)]
+    pub drafters: DrafterArgs,
     /// Compute every prompt anew, even where another began with the same tokens. Changes speed only.
     #[arg(long)]
     pub no_prefix_cache: bool,
@@ -118,6 +121,42 @@ pub struct EngineArgs {
     /// Check every plan against what was computed before it: slower, for finding bugs.
     #[arg(long)]
     pub checked: bool,
+}
+
+/// Which models draft, beside the model. They change speed only; each computes along with every step and keeps
+/// blocks of its own.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DrafterArgs {
+    /// The checkpoint's own drafting head: auto loads it where --speculate names mtp, on also for requests
+    /// that name it themselves, off never.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    pub mtp: MtpKind,
+    /// A smaller model with the same tokenizer that drafts for this one: a Hugging Face directory.
+    #[arg(long, value_name = "DIR")]
+    pub draft_model: Option<PathBuf>,
+}
+
+/// When the checkpoint's own drafting head is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum MtpKind {
+    /// Where it drafts by default.
+    #[default]
+    Auto,
+    /// Always; a checkpoint without one is an error.
+    On,
+    /// Never.
+    Off,
+}
+
+impl EngineArgs {
+    /// Whether the checkpoint's own drafting head is wanted.
+    pub fn wants_mtp(&self) -> bool {
+        match self.drafters.mtp {
+            MtpKind::Auto => self.speculate.mtp > 0,
+            MtpKind::On => true,
+            MtpKind::Off => false,
+        }
+    }
 }
 
 /// How tokens are drawn. What is left out is the model's own default.

@@ -73,9 +73,26 @@ pub fn open_backend(
 ) -> Result<AnyBackend, Failure> {
     let bars = Bars::default();
     match machine.backend {
-        BackendKind::Auto | BackendKind::Cpu => AnyBackend::cpu(package, machine, engine, &bars),
+        BackendKind::Auto | BackendKind::Cpu => {
+            let draft = engine.drafters.draft_model.as_deref();
+            if draft.is_none() && engine.speculate.draft_model > 0 {
+                return Err(Failure::usage(
+                    "--speculate names draft_model, and there is none",
+                    "say which with --draft-model DIR",
+                ));
+            }
+            let draft = draft.map(|path| open_draft(path, &bars)).transpose()?;
+            AnyBackend::cpu((package, draft.as_ref()), machine, engine, &bars)
+        }
         BackendKind::Fingerprint => Ok(AnyBackend::fingerprint(package, engine)),
     }
+}
+
+fn open_draft(path: &Path, bars: &Bars) -> Result<Package, Failure> {
+    Package::open(path, bars).map_err(|error| {
+        let next = "give --draft-model a directory with config.json and model.safetensors";
+        Failure::input(format!("--draft-model: {error}"), next)
+    })
 }
 
 /// What the flags say of an engine over this backend.

@@ -4,7 +4,7 @@ use super::replay::{Ask, Dice, alone, together};
 use super::speak::{Pools, Speaker, propose, step};
 use super::{load, open};
 use crate::{CpuBackend, CpuOptions, Isa, WeightRule};
-use lockstep_package::{EMBEDDED_BATTERY, NoProgress, Package};
+use lockstep_package::{EMBEDDED_BATTERY, NoProgress, Package, Source};
 use lockstep_step::{
     Backend, BackendError, ModelDrafter, PlanRule, ProposalPlan, SamplingParams, TokenId,
 };
@@ -250,4 +250,156 @@ fn the_head_is_asked_for_by_name_or_is_not_there() {
     let error = CpuBackend::load(&open("llama"), &options(true), &NoProgress).err();
     let error = error.map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("no head of its own"), "{error}");
+}
+
+fn load_with_draft(package: &Package, draft: &Package, options: &CpuOptions) -> CpuBackend {
+    CpuBackend::load_with_draft(package, Some(draft), options, &NoProgress).expect("they fit")
+}
+
+fn varied() -> SamplingParams {
+    SamplingParams {
+        temperature: 0.9,
+        top_p: 0.95,
+        seed: 11,
+        ..SamplingParams::greedy()
+    }
+}
+
+/// A model that is its own draft model proposes what it then says, to the last token.
+#[test]
+fn a_model_guesses_itself() {
+    for (package, num_prompt) in [(embedded(), 70), (open("llama"), 62), (open("qwen3_5"), 62)] {
+        let mut dice = Dice(8);
+        let mut backend = load_with_draft(&package, &package, &options(false));
+        let mut pools = Pools::of(&backend);
+        let mut speakers: Vec<Speaker> = [SamplingParams::greedy(), varied()]
+            .into_iter()
+            .enumerate()
+            .map(|(id, sampling)| {
+                let prompt = (0..num_prompt + id).map(|_| TokenId(dice.below(256) as u32));
+                Speaker::new(id as u64, prompt.collect(), sampling)
+            })
+            .collect();
+        for speaker in &mut speakers {
+            let len = speaker.tokens.len();
+            step(&mut backend, &mut pools, &mut [(speaker, len, vec![])]);
+        }
+        for round in 0..5 {
+            let asks = speakers.iter_mut();
+            let asks = asks.map(|one| one.ask(&mut pools, ModelDrafter::DraftModel, 4));
+            let drafts = propose(&mut backend, asks.collect());
+            let parts = speakers.iter_mut().zip(&drafts);
+            let mut parts: Vec<_> = parts
+                .map(|(one, drafts)| (one, 1, drafts.clone()))
+                .collect();
+            let draws = step(&mut backend, &mut pools, &mut parts);
+            for (drafts, draws) in drafts.iter().zip(draws) {
+                let said: Vec<TokenId> = draws.iter().map(|draw| draw.token).collect();
+                let name = &package.name;
+                assert_eq!(drafts.len(), 4);
+                assert_eq!(drafts[..], said[..4], "{name}, round {round}");
+            }
+        }
+    }
+}
+
+/// More sequences at once than go through the draft model together, after a draft of others each.
+#[test]
+fn a_crowd_gets_what_each_gets_alone() {
+    let package = open("qwen3_5");
+    let options = CpuOptions {
+        num_blocks: 80,
+        num_rows: 80,
+        ..options(true)
+    };
+    let mut backend = load_with_draft(&package, &package, &options);
+    let mut pools = Pools::of(&backend);
+    let mut dice = Dice(3);
+    let mut speakers: Vec<Speaker> = (0..70)
+        .map(|id| {
+            let prompt = (0..3).map(|_| TokenId(dice.below(256) as u32)).collect();
+            Speaker::new(id, prompt, varied())
+        })
+        .collect();
+    let mut parts: Vec<_> = speakers.iter_mut().map(|one| (one, 2, vec![])).collect();
+    step(&mut backend, &mut pools, &mut parts);
+    let drafters = [ModelDrafter::Mtp, ModelDrafter::DraftModel];
+    let asks: Vec<_> = speakers
+        .iter_mut()
+        .enumerate()
+        .map(|(idx, one)| {
+            let mut ask = one.ask(&mut pools, drafters[usize::from(idx % 9 > 0)], 3);
+            ask.query.push(TokenId(idx as u32));
+            ask.num_max = 1 + idx as u32 % 3;
+            ask
+        })
+        .collect();
+    let together = propose(&mut backend, asks.clone());
+    for (ask, found) in asks.into_iter().zip(together) {
+        assert_eq!(found.len(), ask.num_max as usize);
+        assert_eq!(propose(&mut backend, vec![ask]), [found]);
+    }
+}
+
+#[test]
+fn a_draft_model_that_does_not_fit_is_refused() {
+    let refused = |package: &Package, draft: &Package| {
+        let loaded =
+            CpuBackend::load_with_draft(package, Some(draft), &options(false), &NoProgress);
+        let error = loaded.err().map(|error| error.to_string());
+        error.expect("it doesn't fit")
+    };
+    let error = refused(&open("llama"), &open("qwen3_5"));
+    assert!(error.contains("recurrent state"), "{error}");
+    let error = refused(&embedded(), &open("llama"));
+    assert!(error.contains("256 tokens, expected 2048"), "{error}");
+    let other = swapped_tokens();
+    let error = refused(&embedded(), &other);
+    assert!(error.contains("is \"b\", expected \"a\""), "{error}");
+    // One without recurrent state goes with one that has it.
+    let backend = load_with_draft(&open("qwen3_5"), &open("llama"), &options(false));
+    assert!(backend.has_drafter(ModelDrafter::DraftModel));
+}
+
+/// The embedded model with `a` in the place of `b`.
+fn swapped_tokens() -> Package {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Source::Embedded(files) = embedded().source else {
+        panic!("it is embedded")
+    };
+    for (name, bytes) in files {
+        let mut bytes = bytes.to_vec();
+        if *name == "tokenizer.json" {
+            let mut value: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+            let vocab = value["model"]["vocab"].as_object_mut().expect("tokens");
+            let (a, b) = (vocab["a"].clone(), vocab["b"].clone());
+            assert!(a.is_number() && a != b, "two tokens");
+            (vocab["a"], vocab["b"]) = (b, a);
+            bytes = value.to_string().into_bytes();
+        }
+        std::fs::write(folder.path().join(name), bytes).expect("it is written");
+    }
+    Package::open(folder.path(), &NoProgress).expect("it opens")
+}
+
+/// One without recurrent state drafts beside one that has it.
+#[test]
+fn a_plain_model_drafts_for_a_hybrid() {
+    let mut backend = load_with_draft(&open("qwen3_5"), &open("llama"), &options(false));
+    let mut plain = load(&open("llama"), &options(false));
+    let (mut pools, mut plain_pools) = (Pools::of(&backend), Pools::of(&plain));
+    let tokens: Vec<TokenId> = (0..70).map(|id| TokenId(3 * id)).collect();
+    let mut speaker = Speaker::new(0, tokens.clone(), varied());
+    step(&mut backend, &mut pools, &mut [(&mut speaker, 69, vec![])]);
+    let ask = speaker.ask(&mut pools, ModelDrafter::DraftModel, 3);
+    let drafts = propose(&mut backend, vec![ask]).remove(0);
+    let mut alone = Speaker::new(0, tokens, varied());
+    for num_tokens in [70, 1, 1] {
+        step(
+            &mut plain,
+            &mut plain_pools,
+            &mut [(&mut alone, num_tokens, vec![])],
+        );
+    }
+    assert_eq!(drafts, alone.tokens[70..]);
 }
