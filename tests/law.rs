@@ -54,7 +54,7 @@ struct Deployment {
     max_num_batched_tokens: u32,
     chunk_tokens_max: u32,
     num_blocks: u32,
-    /// Beyond the two of each sequence.
+    /// Beyond the three of each sequence.
     num_spare_rows: u32,
     prefix_cache: bool,
     /// Of every so many steps one is not planned while another runs; 0 is none at all.
@@ -411,7 +411,7 @@ fn check_model(package: &Package, weights: WeightRule, num_cases: u32) -> Seen {
                 .copied()
                 .or(isas.last().copied()),
             num_blocks: deployment.num_blocks,
-            num_rows: 2 * deployment.max_num_seqs + deployment.num_spare_rows,
+            num_rows: 3 * deployment.max_num_seqs + deployment.num_spare_rows,
             query_tokens_max: deployment.max_num_batched_tokens,
             seq_len_max: Some(256),
             ..CpuOptions::default()

@@ -70,8 +70,8 @@ async fn sampling_fields() {
         400 logit_bias invalid_value: logit_bias is [1], expected an object
         400 seed invalid_value: seed is 1.5, expected a whole number of at least -9223372036854775808
         400 seed invalid_value: seed is 9223372036854775808, expected a whole number of at least -9223372036854775808
-        400 speculate invalid_value: speculate: "ngrams" is no drafter, expected off, or some of forced, suffix, ngram, each with a depth of 1 to 15 where wanted: ngram,forced:7
-        400 speculate invalid_value: speculate: "ngram:16" is no drafter, expected off, or some of forced, suffix, ngram, each with a depth of 1 to 15 where wanted: ngram,forced:7
+        400 speculate invalid_value: speculate: "ngrams" is no drafter, expected off, or some of forced, suffix, ngram, mtp, draft_model, each with a depth of 1 to 15 where wanted: ngram,forced:7
+        400 speculate invalid_value: speculate: "ngram:16" is no drafter, expected off, or some of forced, suffix, ngram, mtp, draft_model, each with a depth of 1 to 15 where wanted: ngram,forced:7
         400 speculate invalid_value: speculate is 7, expected a string
     "#]]).await;
 }
