@@ -6,6 +6,7 @@ mod matches;
 mod pace;
 mod recent;
 mod speculation;
+mod totals;
 
 use crate::constraint::Constraint;
 use alloc::vec::Vec;
@@ -14,6 +15,7 @@ use matches::MatchIndex;
 use pace::Pace;
 pub(crate) use recent::RecentOutputs;
 pub use speculation::{DRAFT_DEPTH_MAX, Speculation, SpeculationError};
+pub use totals::DraftTotals;
 
 /// Where a draft comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,33 +69,6 @@ impl From<ModelDrafter> for DraftSource {
             ModelDrafter::Mtp => DraftSource::Mtp,
             ModelDrafter::DraftModel => DraftSource::DraftModel,
         }
-    }
-}
-
-/// Drafts by where they come from, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DraftTotals {
-    proposed: [u64; DraftSource::ALL.len()],
-    accepted: [u64; DraftSource::ALL.len()],
-}
-
-impl DraftTotals {
-    /// Drafts that were part of a step.
-    pub fn proposed(&self, source: DraftSource) -> u64 {
-        self.proposed[source as usize]
-    }
-
-    /// Of these, those that were drawn.
-    pub fn accepted(&self, source: DraftSource) -> u64 {
-        self.accepted[source as usize]
-    }
-
-    pub(crate) fn note_proposed(&mut self, source: DraftSource) {
-        self.proposed[source as usize] += 1;
-    }
-
-    pub(crate) fn note_accepted(&mut self, source: DraftSource) {
-        self.accepted[source as usize] += 1;
     }
 }
 
@@ -171,6 +146,7 @@ pub(crate) struct DraftState {
     shares: bool,
     /// Of the last step that was committed.
     num_accepted: usize,
+    pub(crate) totals: DraftTotals,
 }
 
 /// Agreeing tokens that make the longest match worth a guess.
@@ -187,6 +163,7 @@ impl DraftState {
             own: MatchIndex::default(),
             pace: Pace::new(),
             num_accepted: 0,
+            totals: DraftTotals::default(),
         }
     }
 

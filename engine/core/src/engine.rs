@@ -362,6 +362,7 @@ impl Engine {
             self.scheduler.recent.push(output);
         }
         self.totals.num_finished += 1;
+        self.totals.drafts.note_request(&seq.drafts.totals);
         let usage = Usage {
             prompt_tokens: seq.num_prompt_tokens as u32,
             completion_tokens: seq.output.num_tokens(),

@@ -1,6 +1,7 @@
 //! The engine over the hash model: cases one by one, and the law under random interleavings.
 
 pub(crate) mod automaton;
+mod canary;
 mod cases;
 mod laws;
 mod prefixes;

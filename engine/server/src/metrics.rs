@@ -245,6 +245,13 @@ impl Metrics {
             );
             self.set("lockstep_drafts_total", &labels, proposed as f64);
             self.set("lockstep_drafts_accepted_total", &labels, accepted as f64);
+            let (requests, shares) = (totals.drafts.requests(source), totals.drafts.shares(source));
+            self.set("lockstep_drafted_requests_total", &labels, requests as f64);
+            self.set(
+                "lockstep_drafted_requests_acceptance_total",
+                &labels,
+                shares,
+            );
         }
     }
 

@@ -84,7 +84,11 @@ impl Engine {
             let is_draft = idx < num_accepted;
             self.totals.num_drafts_accepted += u64::from(is_draft);
             if is_draft {
-                self.totals.drafts.note_accepted(part.drafts[idx].source);
+                let source = part.drafts[idx].source;
+                self.totals.drafts.note_accepted(source);
+                if let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) {
+                    seq.drafts.totals.note_accepted(source);
+                }
             }
             if let Some(ending) = self.push_token(part.seq, draw) {
                 // What was drawn after the end is void, drafts included; what was computed before it may

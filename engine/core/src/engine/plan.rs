@@ -5,7 +5,7 @@ use super::Engine;
 use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::scheduler::{Budget, Part};
 use crate::sequence::num_blocks_for;
-use crate::{EngineFault, EventKind, RequestError};
+use crate::{DraftSource, EngineFault, EventKind, RequestError};
 use alloc::vec::Vec;
 use lockstep_step::{
     MaskRow, Pos, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepId, StepPlan,
@@ -122,9 +122,7 @@ impl Engine {
         for (planned, part) in plan.seqs.iter().zip(parts) {
             let num_drafts = part.drafts.len();
             self.totals.num_drafts += num_drafts as u64;
-            for draft in &part.drafts {
-                self.totals.drafts.note_proposed(draft.source);
-            }
+            let sources: Vec<DraftSource> = part.drafts.iter().map(|draft| draft.source).collect();
             let memory = &mut self.scheduler.memory;
             memory.blocks.lease(&planned.block_table)?;
             let written = planned.rows.writes.iter().map(|write| write.row);
@@ -150,6 +148,10 @@ impl Engine {
             let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) else {
                 continue;
             };
+            for source in sources {
+                self.totals.drafts.note_proposed(source);
+                seq.drafts.totals.note_proposed(source);
+            }
             let in_flight = part.standing.in_flight.as_ref();
             let num_before =
                 in_flight.map_or(seq.drafts.num_accepted(), |drawing| drawing.drafts.len());

@@ -25,6 +25,8 @@ pub(super) struct Turns<'a, B: Backend> {
     /// What each sequence will say, for whoever is asked for drafts; every so many-th token is told wrong.
     pub(super) truths: BTreeMap<SeqId, Vec<TokenId>>,
     pub(super) wrong_every: usize,
+    /// Whether the backend is asked in place of `truths`.
+    pub(super) asks_backend: bool,
     pub(super) num_asked: u64,
     pub(super) num_proposed: u64,
     /// Planned ahead, and started.
@@ -46,6 +48,7 @@ impl<'a, B: Backend> Turns<'a, B> {
             schedule,
             truths: BTreeMap::new(),
             wrong_every: 4,
+            asks_backend: false,
             num_asked: 0,
             num_proposed: 0,
             next: None,
@@ -131,6 +134,10 @@ impl<'a, B: Backend> Turns<'a, B> {
         let limits: BackendLimits = self.backend.limits();
         lockstep_step::check_proposals(&questions, &limits).expect("the questions are right");
         self.num_asked += questions.seqs.len() as u64;
+        if self.asks_backend {
+            let proposals = self.backend.propose(&questions);
+            return self.engine.take_proposals(proposals.expect("it drafts"));
+        }
         let mut proposals = vec![];
         for asked in &questions.seqs {
             let told = self.oracle.told(asked.seq);

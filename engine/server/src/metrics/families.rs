@@ -294,6 +294,16 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         "Of these, drafts accepted, by drafter.",
     ),
     (
+        "lockstep_drafted_requests_total",
+        Kind::Counter,
+        "Sequences that ended and had drafts, by drafter.",
+    ),
+    (
+        "lockstep_drafted_requests_acceptance_total",
+        Kind::Counter,
+        "The share of its drafts that each of these accepted, all together, by drafter.",
+    ),
+    (
         "vllm:spec_decode_num_draft_tokens_total",
         Kind::Counter,
         "Drafts that were part of a step.",

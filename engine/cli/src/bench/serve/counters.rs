@@ -19,6 +19,8 @@ pub struct DrafterCount {
     pub proposed: f64,
     /// Of these, tokens that were accepted.
     pub accepted: f64,
+    /// The share that was accepted, as the mean over requests.
+    pub request_acceptance: Option<f64>,
 }
 
 impl Counters {
@@ -94,11 +96,25 @@ impl Counters {
         rows.into_iter()
             .filter(|(_, (proposed, _))| *proposed > 0.0)
             .map(|(name, (proposed, accepted))| DrafterCount {
+                request_acceptance: self.request_acceptance(&name),
                 name,
                 proposed,
                 accepted,
             })
             .collect()
+    }
+
+    fn request_acceptance(&self, drafter: &str) -> Option<f64> {
+        let of_drafter = |name: &str| {
+            let mut own = self.values.iter().filter(|(series, _)| {
+                let own = name_of(series);
+                own == name && label(&series[own.len()..], "drafter") == Some(drafter)
+            });
+            own.next().map(|(_, value)| *value)
+        };
+        let shares = of_drafter("lockstep_drafted_requests_acceptance_total")?;
+        let requests = of_drafter("lockstep_drafted_requests_total")?;
+        (requests > 0.0).then(|| shares / requests)
     }
 
     /// What a report says of the server.
@@ -120,6 +136,7 @@ impl Counters {
                 "proposed": drafter.proposed,
                 "accepted": drafter.accepted,
                 "acceptance": drafter.accepted / drafter.proposed,
+                "request_weighted_acceptance": drafter.request_acceptance,
                 "accepted_per_step": per_step(drafter.accepted),
             })
         });
@@ -188,6 +205,7 @@ lockstep_mask_fill_seconds_sum{model_name=\"a b\"} 0.75
             name: name.to_owned(),
             proposed,
             accepted,
+            request_acceptance: None,
         }
     }
 
@@ -218,12 +236,15 @@ lockstep_drafts_total{drafter=\"ngram\",model_name=\"m\"} 8
 lockstep_drafts_accepted_total{drafter=\"ngram\",model_name=\"m\"} 2
 lockstep_drafts_total{model_name=\"m\",drafter=\"forced\"} 5
 lockstep_drafts_accepted_total{model_name=\"m\",drafter=\"forced\"} 5
+lockstep_drafted_requests_total{drafter=\"ngram\",model_name=\"m\"} 2
+lockstep_drafted_requests_acceptance_total{drafter=\"ngram\",model_name=\"m\"} 0.75
 lockstep_drafts_total{drafter=\"suffix\",model_name=\"m\"} 0
 lockstep_drafts_accepted_total{drafter=\"suffix\",model_name=\"m\"} 0
 lockstep_forced_drafts_total{model_name=\"m\"} 5
 lockstep_forced_drafts_accepted_total{model_name=\"m\"} 5
 ";
-        let both = [drafter("forced", 5.0, 5.0), drafter("ngram", 8.0, 2.0)];
+        let mut both = [drafter("forced", 5.0, 5.0), drafter("ngram", 8.0, 2.0)];
+        both[1].request_acceptance = Some(0.375);
         assert_eq!(Counters::read(page).drafters(), both);
         let plain = "draft_tokens_proposed_total 4\ndraft_tokens_accepted_total 1\n";
         assert_eq!(Counters::read(plain).drafters(), [drafter("all", 4.0, 1.0)]);

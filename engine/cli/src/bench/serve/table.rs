@@ -98,6 +98,11 @@ fn load(load: &Value) -> String {
     }
 }
 
+fn percent(share: &Value) -> String {
+    let share = share.as_f64();
+    share.map_or("-".to_owned(), |share| format!("{:.1}", share * 100.0))
+}
+
 /// What the server counted, if it could be asked.
 fn of_server(server: &Value) -> Vec<String> {
     if server.is_null() {
@@ -107,13 +112,12 @@ fn of_server(server: &Value) -> Vec<String> {
     let mut lines: Vec<String> = drafters
         .map(|drafter| {
             format!(
-                "  {:<10}{} of {} drafts accepted, {} %; {} a step",
+                "  {:<10}{} of {} drafts accepted, {} % by tokens, {} % by requests; {} a step",
                 text(&drafter["drafter"]),
                 figure(&drafter["accepted"], 0),
                 figure(&drafter["proposed"], 0),
-                drafter["acceptance"]
-                    .as_f64()
-                    .map_or("-".to_owned(), |share| format!("{:.1}", share * 100.0)),
+                percent(&drafter["acceptance"]),
+                percent(&drafter["request_weighted_acceptance"]),
                 figure(&drafter["accepted_per_step"], 2),
             )
         })
@@ -200,12 +204,13 @@ mod tests {
         let server = json!({
             "steps": 60.0, "tokens_per_step": 2.0, "preemptions": null,
             "drafters": [{"drafter": "forced", "proposed": 20.0, "accepted": 15.0,
-                          "acceptance": 0.75, "accepted_per_step": 0.25}],
+                          "acceptance": 0.75, "request_weighted_acceptance": 0.5,
+                          "accepted_per_step": 0.25}],
         });
         let lines = of_server(&server);
         assert_eq!(
             lines[0],
-            "  forced    15 of 20 drafts accepted, 75.0 %; 0.25 a step"
+            "  forced    15 of 20 drafts accepted, 75.0 % by tokens, 50.0 % by requests; 0.25 a step"
         );
         assert_eq!(
             lines[1],
