@@ -73,6 +73,10 @@ values! {
         Suffix = "suffix",
         /// The last few tokens.
         Ngram = "ngram",
+        /// The checkpoint's own head.
+        Mtp = "mtp",
+        /// A model beside it.
+        DraftModel = "draft_model",
         /// All of these.
         All = "all",
         /// A recording, so many tokens at a time as chance will have it, or none.
@@ -99,14 +103,20 @@ values! {
     Scheduling {
         /// A step is planned when the one before it has ended.
         Sync = "sync",
+        /// A step is planned while the one before it runs.
+        Overlapped = "overlapped",
+        /// Now so, now so, in the middle of requests.
+        Switching = "switching",
     }
 }
 
 values! {
-    /// What becomes of a rejected draft's place.
+    /// What becomes of drafts that a constraint rejects.
     Rejected {
-        /// The next step is as short as it can be.
+        /// They are cut off before the step is planned, where that can be known.
         Trim = "trim",
+        /// They stay in the step as padding.
+        Pad = "pad",
     }
 }
 
@@ -252,7 +262,7 @@ pub struct Deployment {
     pub cache: Cache,
     /// How steps follow each other.
     pub scheduling: Scheduling,
-    /// What becomes of a rejected draft's place.
+    /// What becomes of drafts that a constraint rejects.
     pub rejected: Rejected,
     /// Whether buffers have fixed sizes.
     pub buffers: Buffers,

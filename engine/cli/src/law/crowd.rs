@@ -2,7 +2,7 @@
 //! with nothing kept, nothing drafted, nothing overlapped. It must never compare anything.
 
 use super::{
-    axes::{Cache, Deployment, DraftKind},
+    axes::{Cache, Deployment, DraftKind, Rejected, Scheduling},
     dice::Dice,
     models::{LawModel, QUERY_TOKENS_MAX, Room},
     recording,
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::exit::Failure;
 use lockstep_core::{
-    Drafter, Engine, EngineConfig, Event, EventKind, MaskJob, RejectedDrafts, Speculation, Time,
-    Totals,
+    Drafter, Engine, EngineConfig, Event, EventKind, Host, MaskDone, MaskJob, Pipeline,
+    RejectedDrafts, Speculation, Time, Totals,
 };
 use lockstep_step::{Backend, SeqId, TokenId};
 use std::{collections::BTreeMap, sync::Arc};
@@ -36,6 +36,8 @@ pub struct CrowdOutcome {
     pub drafts: Vec<SeqDrafts>,
     /// Clients that went away.
     pub num_aborted: u64,
+    /// Times that overlapping was switched on or off.
+    pub num_switched: u64,
     /// What the engine counted.
     pub totals: Totals,
     /// What the backend saw.
@@ -54,6 +56,8 @@ pub const PLAIN_ROOM: Room = Room {
     num_rows: 4,
     num_threads: 1,
     isa_pick: 1,
+    mtp: false,
+    draft_pick: None,
 };
 
 /// A request alone.
@@ -81,15 +85,14 @@ pub fn plain<B: Backend>(
 ) -> Result<Outcome, Failure> {
     let mut crowd = Crowd::new(model, PLAIN, backend)?;
     crowd.submit(0, wish, None)?;
-    let mut none = Dice::new(0, 0);
-    while crowd.step(&mut none)? {}
+    while crowd.step(&mut Dice::new(0, 0))? {}
     let mut outcomes = crowd.take_outcomes(1);
     Ok(outcomes.pop().unwrap_or_default())
 }
 
 /// What a deployment's room is: enough for all, or so little that somebody has to give way.
 pub fn room(deployment: &Deployment, dice: &mut Dice) -> Room {
-    let num_seqs = deployment.concurrency;
+    let (num_seqs, drafter) = (deployment.concurrency, deployment.drafter);
     let is_tight = dice.once_in(2);
     let extra = |dice: &mut Dice, num: u32| dice.below(num as usize + 1) as u32;
     Room {
@@ -103,24 +106,33 @@ pub fn room(deployment: &Deployment, dice: &mut Dice) -> Room {
         },
         num_threads: if dice.once_in(12) { 2 } else { 1 },
         isa_pick: dice.below(60),
+        // They also compute along where nobody asks them.
+        mtp: matches!(drafter, DraftKind::Mtp | DraftKind::All) || dice.once_in(8),
+        draft_pick: (drafter == DraftKind::DraftModel
+            || drafter == DraftKind::All && dice.once_in(2))
+        .then(|| dice.below(2)),
     }
 }
 
-fn config(deployment: &Deployment, dice: &mut Dice) -> EngineConfig {
+fn config(deployment: &Deployment, has_mtp: bool, dice: &mut Dice) -> EngineConfig {
     EngineConfig {
         max_num_seqs: deployment.concurrency,
         max_num_batched_tokens: dice.pick(&[QUERY_TOKENS_MAX, QUERY_TOKENS_MAX, 256, 96]),
         max_waiting_requests: u32::MAX,
         max_waiting_tokens: u64::MAX,
         chunk_tokens_max: dice.pick(&[QUERY_TOKENS_MAX, 512, 64, 37]),
-        speculation: speculation(deployment),
+        speculation: speculation(deployment, has_mtp),
         prefix_cache: deployment.cache != Cache::Off,
+        overlap: deployment.scheduling == Scheduling::Overlapped,
+        rejected_drafts: match deployment.rejected {
+            Rejected::Trim => RejectedDrafts::Trim,
+            Rejected::Pad => RejectedDrafts::Pad,
+        },
         checked: true,
-        ..PLAIN
     }
 }
 
-fn speculation(deployment: &Deployment) -> Speculation {
+fn speculation(deployment: &Deployment, has_mtp: bool) -> Speculation {
     let depth = deployment.depth;
     let off = Speculation::OFF;
     match deployment.drafter {
@@ -137,11 +149,17 @@ fn speculation(deployment: &Deployment) -> Speculation {
             ngram: depth,
             ..off
         },
+        DraftKind::Mtp => Speculation { mtp: depth, ..off },
+        DraftKind::DraftModel => Speculation {
+            draft_model: depth,
+            ..off
+        },
         DraftKind::All => Speculation {
             forced: depth,
             suffix: depth,
             ngram: depth,
-            ..off
+            mtp: if has_mtp { depth } else { 0 },
+            draft_model: if has_mtp { 0 } else { depth },
         },
     }
 }
@@ -157,7 +175,9 @@ pub fn run<B: Backend>(
     backend: &mut Watched<B>,
     dice: &mut Dice,
 ) -> Result<CrowdOutcome, Failure> {
-    let mut crowd = Crowd::new(model, config(deployment, dice), backend)?;
+    let config = config(deployment, model.has_mtp(), dice);
+    let mut crowd = Crowd::new(model, config, backend)?;
+    crowd.switches = deployment.scheduling == Scheduling::Switching;
     let num_rounds = match deployment.cache {
         Cache::Warm => 2,
         Cache::Cold | Cache::Off => 1,
@@ -181,21 +201,26 @@ pub fn run<B: Backend>(
         rounds,
         drafts,
         num_aborted: crowd.num_aborted,
+        num_switched: crowd.num_switched,
         totals: stats.totals,
         counts: crowd.backend.counts,
     })
 }
 
 /// An engine, its backend, and whose sequences run in it.
-struct Crowd<'a, B> {
+struct Crowd<'a, B: Backend> {
     model: &'a LawModel,
     engine: Engine,
     backend: &'a mut Watched<B>,
+    pipeline: Pipeline<Watched<B>>,
+    /// Whether overlapping is switched on and off between steps.
+    switches: bool,
     /// By sequence, the index of its request; those that are there to leave have none.
     ids: BTreeMap<SeqId, Option<usize>>,
     events: Vec<(SeqId, u32, EventKind)>,
     num_steps: u64,
     num_aborted: u64,
+    num_switched: u64,
 }
 
 impl<'a, B: Backend> Crowd<'a, B> {
@@ -211,10 +236,13 @@ impl<'a, B: Backend> Crowd<'a, B> {
             model,
             engine: engine.map_err(Failure::failed)?,
             backend,
+            pipeline: Pipeline::default(),
+            switches: false,
             ids: BTreeMap::new(),
             events: Vec::new(),
             num_steps: 0,
             num_aborted: 0,
+            num_switched: 0,
         })
     }
 
@@ -296,37 +324,27 @@ impl<'a, B: Backend> Crowd<'a, B> {
             | DraftKind::Forced
             | DraftKind::Suffix
             | DraftKind::Ngram
+            | DraftKind::Mtp
+            | DraftKind::DraftModel
             | DraftKind::All => None,
         }
     }
 
-    /// Runs a step. False if there was none to run.
+    /// Runs a step to its end, and starts the next where they overlap. False if there was none to run.
     fn step(&mut self, dice: &mut Dice) -> Result<bool, Failure> {
-        let now = self.now();
-        let Some(plan) = self.engine.plan(now) else {
-            return match (self.engine.fault(), self.engine.has_work()) {
-                (Some(fault), _) => Err(Failure::failed(fault.to_string())),
-                (None, true) => Err(Failure::failed("sequences wait, and no step is planned")),
-                (None, false) => Ok(false),
-            };
+        if self.switches && dice.once_in(3) {
+            self.engine.set_overlap(!self.engine.is_overlapped());
+            self.num_switched += u64::from(self.engine.has_work());
+        }
+        let mut host = LawHost {
+            now: self.now(),
+            backwards: dice.once_in(2),
         };
-        let sampled = match self.backend.forward(&plan) {
-            Ok(forward) => {
-                // All in one go, or as jobs that end in the wrong order.
-                let masks = if dice.once_in(2) {
-                    self.engine.fill_masks(&plan)
-                } else {
-                    let jobs = self.engine.take_mask_jobs(&plan);
-                    let done = jobs.into_iter().rev().map(MaskJob::run).collect();
-                    self.engine.finish_masks(&plan, done)
-                };
-                self.backend.sample(forward, &masks)
-            }
-            Err(error) => Err(error),
-        };
-        match sampled {
-            Ok(output) => self.engine.commit(now, output).map_err(Failure::failed)?,
-            Err(error) => self.engine.fail_step(now, plan.step, error.to_string()),
+        let (engine, backend) = (&mut self.engine, &mut *self.backend);
+        let worked = self.pipeline.turn(engine, backend, &mut host);
+        let worked = worked.map_err(|fault| Failure::failed(fault.to_string()))?;
+        if !worked && self.engine.has_work() {
+            return Err(Failure::failed("sequences wait, and no step is planned"));
         }
         self.num_steps += 1;
         if self.num_steps > STEPS_MAX {
@@ -335,7 +353,7 @@ impl<'a, B: Backend> Crowd<'a, B> {
         let events = self.engine.poll_events().into_iter();
         self.events
             .extend(events.map(|Event { seq, at, kind }| (seq, at, kind)));
-        Ok(true)
+        Ok(worked)
     }
 
     /// The drafts of each request of this round.
@@ -366,6 +384,31 @@ impl<'a, B: Backend> Crowd<'a, B> {
         }
         self.ids.clear();
         outcomes
+    }
+}
+
+/// Fills masks in the order of the plan, or in the other one.
+struct LawHost {
+    now: Time,
+    backwards: bool,
+}
+
+impl Host for LawHost {
+    type Pending = Vec<MaskJob>;
+
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn start_masks(&mut self, mut jobs: Vec<MaskJob>) -> Vec<MaskJob> {
+        if self.backwards {
+            jobs.reverse();
+        }
+        jobs
+    }
+
+    fn finish_masks(&mut self, pending: Vec<MaskJob>) -> Vec<MaskDone> {
+        pending.into_iter().map(MaskJob::run).collect()
     }
 }
 

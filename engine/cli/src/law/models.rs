@@ -2,7 +2,7 @@
 //! in a way that a server could not.
 
 use super::{
-    axes::{Format, Rule},
+    axes::{Axis, DraftKind, Format, Rule},
     llama,
 };
 use crate::{backend::AnyBackend, exit::Failure, terminal::Bars};
@@ -28,6 +28,8 @@ pub struct LawModel {
     /// Its tokens, as every engine has them.
     pub vocabulary: Arc<Vocabulary>,
     package: Arc<Package>,
+    /// Models that may draft for it, the first of them itself.
+    drafts: Vec<Arc<Package>>,
     is_fingerprint: bool,
     /// By [`Format`].
     readers: Vec<RequestReader>,
@@ -44,6 +46,10 @@ pub struct Room {
     pub num_threads: usize,
     /// Picks the instruction set.
     pub isa_pick: usize,
+    /// Whether the checkpoint's own drafting head computes along, where there is one.
+    pub mtp: bool,
+    /// Picks the model that drafts; None is none.
+    pub draft_pick: Option<usize>,
 }
 
 /// Query tokens of a step, at most, and tokens of a sequence.
@@ -72,7 +78,13 @@ impl LawModel {
             };
             RequestReader::new(ServerConfig::new("law"), Arc::new(model))
         };
+        // One that is always right, and for the model that has a smaller one beside it, one that never is.
+        let mut drafts = vec![package.clone()];
+        if name == "embedded" {
+            drafts.push(Arc::new(llama::package(&package)?));
+        }
         Ok(LawModel {
+            drafts,
             name: match BUILT_IN.contains(&name) {
                 true => name.to_owned(),
                 false => package.name.clone(),
@@ -105,9 +117,24 @@ impl LawModel {
         self.package.contract().end_tokens
     }
 
-    /// What it can't be tried with.
-    pub fn rules(&self, _model: usize) -> Vec<Rule> {
-        Vec::new()
+    /// What it can't be tried with, as the model of this number.
+    pub fn rules(&self, model: usize) -> Vec<Rule> {
+        let mtp = DraftKind::ALL
+            .iter()
+            .position(|kind| *kind == DraftKind::Mtp);
+        let rule = mtp.filter(|_| !self.has_mtp()).map(|mtp| Rule {
+            values: vec![(Axis::Model, model as u8), (Axis::Drafter, mtp as u8)],
+            why: format!(
+                "{} has no head of its own that could draft: no mtp",
+                self.name
+            ),
+        });
+        rule.into_iter().collect()
+    }
+
+    /// Whether its checkpoint has a head that drafts.
+    pub fn has_mtp(&self) -> bool {
+        self.is_fingerprint || self.package.has_mtp()
     }
 
     /// A backend that has computed nothing.
@@ -126,9 +153,12 @@ impl LawModel {
             num_rows: room.num_rows,
             query_tokens_max: QUERY_TOKENS_MAX,
             seq_len_max: Some(QUERY_TOKENS_MAX),
-            mtp: false,
+            mtp: room.mtp && self.has_mtp(),
         };
-        let backend = CpuBackend::load(&self.package, &options, &NoProgress);
+        let draft = room
+            .draft_pick
+            .map(|pick| &*self.drafts[pick % self.drafts.len()]);
+        let backend = CpuBackend::load_with_draft(&self.package, draft, &options, &NoProgress);
         let backend = backend.map_err(|error| Failure::input(error, ""))?;
         Ok(AnyBackend::Cpu(Box::new(backend)))
     }

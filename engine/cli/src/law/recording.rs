@@ -7,11 +7,11 @@ use lockstep_step::{BLOCK_LEN, TokenId};
 
 /// A recording as it is.
 pub fn random(truth: &[TokenId], depth: u32, dice: &mut Dice) -> Drafter {
+    // Their number has no factor in common with much, so that any length meets any place.
+    let depths = (0..13).map(|_| dice.below(depth as usize + 1) as u32);
     Drafter::Replay {
         output: truth.to_vec(),
-        depths: (0..13)
-            .map(|_| dice.below(depth as usize + 1) as u32)
-            .collect(),
+        depths: depths.collect(),
     }
 }
 

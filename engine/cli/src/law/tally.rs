@@ -100,6 +100,11 @@ features! {
     Drafts = "drafts verified",
     Accepted = "drafts accepted",
     Rejected = "drafts rejected",
+    Overlapped = "steps begun while another ran",
+    Referring = "parts of steps that refer to tokens not drawn yet",
+    Void = "parts of steps that were void, since a draft before them was wrong",
+    Switched = "times that overlapping was switched in the middle",
+    Questions = "questions to models that draft",
     Shorter = "steps that verify fewer drafts than the step before accepted",
     Masks = "mask rows filled",
     MasksLeftOut = "mask rows left out after a rejected draft",
@@ -111,7 +116,7 @@ features! {
     EvictedBlocks = "cached blocks evicted",
     EvictedRows = "cached rows evicted",
     Aborts = "clients that went away",
-    FullSteps = "deployments with a step of 32 sequences",
+    FullSteps = "deployments with a step of 24 sequences or more",
 }
 
 impl Tally {
@@ -162,6 +167,11 @@ impl Tally {
             (Feature::Drafts, totals.num_drafts),
             (Feature::Accepted, totals.num_drafts_accepted),
             (Feature::Rejected, num_rejected),
+            (Feature::Overlapped, counts.num_begun_early),
+            (Feature::Referring, counts.num_referring),
+            (Feature::Void, totals.num_void_parts),
+            (Feature::Switched, crowd.num_switched),
+            (Feature::Questions, counts.num_questions),
             (Feature::Shorter, counts.num_shorter),
             (Feature::Masks, counts.num_masks),
             (Feature::MasksLeftOut, totals.num_mask_rows_left_out),
@@ -173,7 +183,7 @@ impl Tally {
             (Feature::EvictedBlocks, totals.num_evicted_blocks),
             (Feature::EvictedRows, totals.num_evicted_rows),
             (Feature::Aborts, crowd.num_aborted),
-            (Feature::FullSteps, u64::from(counts.num_seqs_max >= 32)),
+            (Feature::FullSteps, u64::from(counts.num_seqs_max >= 24)),
         ] {
             self.note(feature, num);
         }
