@@ -1,7 +1,7 @@
 //! Where two outcomes begin to differ. They are compared with `==`, and nothing is left out.
 
 use super::crowd::Outcome;
-use lockstep_core::EventKind;
+use lockstep_core::{EventKind, Finish};
 use std::fmt::{self, Debug};
 
 /// The first difference.
@@ -38,6 +38,22 @@ impl fmt::Display for Difference {
             got,
         } = self;
         write!(f, "{field} at token {at}: expected {expected}, got {got}")
+    }
+}
+
+/// The first difference between the beginning of what was expected and what came before a client went away.
+pub fn difference_before_the_end(expected: &Outcome, got: &Outcome) -> Option<Difference> {
+    let is_cut = |kind: &EventKind| match kind {
+        EventKind::Finished(finished) => finished.finish == Finish::Aborted,
+        _ => false,
+    };
+    match got.split_last() {
+        Some(((_, last), before)) if is_cut(last) && before.len() <= expected.len() => {
+            difference(&expected[..before.len()].to_vec(), &before.to_vec())
+        }
+        // Nobody came, or the end came first.
+        None => None,
+        Some(_) => difference(expected, got),
     }
 }
 
@@ -123,7 +139,7 @@ fn shown(value: &impl Debug) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_core::{Finish, Finished, Usage};
+    use lockstep_core::{Finished, Usage};
     use lockstep_step::{Digest, TokenId};
 
     fn token(token: u32, digest: u64) -> (u32, EventKind) {
@@ -146,6 +162,26 @@ mod tests {
             dropped_call: None,
         };
         (1, EventKind::Finished(finished))
+    }
+
+    #[test]
+    fn what_was_cut_short_is_a_beginning() {
+        let mut aborted = end(1);
+        if let EventKind::Finished(finished) = &mut aborted.1 {
+            finished.finish = Finish::Aborted;
+        }
+        let expected = vec![token(5, 1), token(6, 1), end(2)];
+        let check = |got: &[(u32, EventKind)]| {
+            let found = difference_before_the_end(&expected, &got.to_vec());
+            found.map(|found| found.field)
+        };
+        assert_eq!(check(&[]), None);
+        assert_eq!(check(&[token(5, 1), aborted.clone()]), None);
+        assert_eq!(check(&expected), None);
+        assert_eq!(check(&[token(5, 2), aborted.clone()]), Some("digest"));
+        assert_eq!(check(&[token(5, 1)]), Some("events"));
+        let long = [token(5, 1), token(6, 1), token(7, 1), token(8, 1), aborted];
+        assert_eq!(check(&long), Some("event"));
     }
 
     #[test]

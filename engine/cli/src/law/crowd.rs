@@ -12,7 +12,7 @@ use super::{
 use crate::exit::Failure;
 use lockstep_core::{
     Drafter, Engine, EngineConfig, Event, EventKind, Host, MaskDone, MaskJob, Pipeline,
-    RejectedDrafts, Speculation, Time, Totals,
+    RejectedDrafts, Request, Speculation, Time, Totals,
 };
 use lockstep_step::{Backend, SeqId, TokenId};
 use std::{collections::BTreeMap, sync::Arc};
@@ -32,6 +32,8 @@ pub struct Member {
 pub struct CrowdOutcome {
     /// What each said, a round after the other. Only the last round counts as runs.
     pub rounds: Vec<Vec<Outcome>>,
+    /// What the first request said to clients that went away, up to then.
+    pub cut_short: Vec<Outcome>,
     /// Drafts of the last round, by request.
     pub drafts: Vec<SeqDrafts>,
     /// Clients that went away.
@@ -175,19 +177,28 @@ pub fn run<B: Backend>(
     backend: &mut Watched<B>,
     dice: &mut Dice,
 ) -> Result<CrowdOutcome, Failure> {
-    let config = config(deployment, model.has_mtp(), dice);
+    let mut config = config(deployment, model.has_mtp(), dice);
+    let wanted = config.speculation;
+    // Each request may say itself who drafts for it, whatever the engine would do.
+    let says_itself = dice.once_in(2);
+    if says_itself {
+        config.speculation = EngineConfig::default().speculation;
+    }
     let mut crowd = Crowd::new(model, config, backend)?;
+    crowd.speculation = says_itself.then_some(wanted);
     crowd.switches = deployment.scheduling == Scheduling::Switching;
     let num_rounds = match deployment.cache {
         Cache::Warm => 2,
         Cache::Cold | Cache::Off => 1,
     };
-    let mut rounds = Vec::new();
+    let (mut rounds, mut cut_short) = (Vec::new(), Vec::new());
     let mut drafts = Vec::new();
     for _ in 0..num_rounds {
         crowd.run_round(deployment, members, dice)?;
         drafts = crowd.drafts(members.len());
-        rounds.push(crowd.take_outcomes(members.len()));
+        let mut outcomes = crowd.take_outcomes(members.len() + 1);
+        cut_short.extend(outcomes.pop());
+        rounds.push(outcomes);
     }
     let stats = crowd.engine.stats();
     if (stats.num_blocks_free, stats.num_rows_free) != (stats.num_blocks, stats.num_rows) {
@@ -199,6 +210,7 @@ pub fn run<B: Backend>(
     }
     Ok(CrowdOutcome {
         rounds,
+        cut_short,
         drafts,
         num_aborted: crowd.num_aborted,
         num_switched: crowd.num_switched,
@@ -215,8 +227,10 @@ struct Crowd<'a, B: Backend> {
     pipeline: Pipeline<Watched<B>>,
     /// Whether overlapping is switched on and off between steps.
     switches: bool,
-    /// By sequence, the index of its request; those that are there to leave have none.
-    ids: BTreeMap<SeqId, Option<usize>>,
+    /// What each request says about who drafts.
+    speculation: Option<Speculation>,
+    /// By sequence, the index of its request; one that is there to leave has the index after the last.
+    ids: BTreeMap<SeqId, usize>,
     events: Vec<(SeqId, u32, EventKind)>,
     num_steps: u64,
     num_aborted: u64,
@@ -238,6 +252,7 @@ impl<'a, B: Backend> Crowd<'a, B> {
             backend,
             pipeline: Pipeline::default(),
             switches: false,
+            speculation: None,
             ids: BTreeMap::new(),
             events: Vec::new(),
             num_steps: 0,
@@ -252,17 +267,20 @@ impl<'a, B: Backend> Crowd<'a, B> {
 
     fn submit(
         &mut self,
-        idx: impl Into<Option<usize>>,
+        idx: usize,
         wish: &Wish,
         drafter: Option<Drafter>,
     ) -> Result<SeqId, Failure> {
-        let request = wish.request(self.model)?;
+        let request = Request {
+            speculation: self.speculation,
+            ..wish.request(self.model)?
+        };
         let id = self.engine.submit(self.now(), request);
         let id = id.map_err(Failure::failed)?;
         if let Some(drafter) = drafter {
             self.engine.set_drafter(id, drafter);
         }
-        self.ids.insert(id, idx.into());
+        self.ids.insert(id, idx);
         Ok(id)
     }
 
@@ -288,7 +306,7 @@ impl<'a, B: Backend> Crowd<'a, B> {
                 }
             }
             if turn == 0 && leaves.is_some() {
-                guest = Some(self.submit(None, &members[0].wish, None)?);
+                guest = Some(self.submit(members.len(), &members[0].wish, None)?);
             }
             if let Some(guest) = guest.filter(|_| leaves == Some(turn)) {
                 self.num_aborted += u64::from(self.engine.abort(guest));
@@ -360,8 +378,9 @@ impl<'a, B: Backend> Crowd<'a, B> {
     fn drafts(&self, num: usize) -> Vec<SeqDrafts> {
         let mut drafts = vec![SeqDrafts::default(); num];
         for (seq, idx) in &self.ids {
-            if let (Some(idx), Some(own)) = (idx, self.backend.drafts.get(seq)) {
-                drafts[*idx] = *own;
+            let own = self.backend.drafts.get(seq);
+            if let (Some(place), Some(own)) = (drafts.get_mut(*idx), own) {
+                *place = *own;
             }
         }
         drafts
@@ -376,7 +395,7 @@ impl<'a, B: Backend> Crowd<'a, B> {
                 finished.usage.cached_tokens = 0;
             }
             let is_news = !matches!(kind, EventKind::Scheduled | EventKind::Preempted);
-            if let Some(Some(idx)) = self.ids.get(&seq)
+            if let Some(idx) = self.ids.get(&seq)
                 && is_news
             {
                 outcomes[*idx].push((at, kind));

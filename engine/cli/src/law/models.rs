@@ -2,8 +2,9 @@
 //! in a way that a server could not.
 
 use super::{
-    axes::{Axis, DraftKind, Format, Rule},
+    axes::{Ask, Axis, Constraint, DraftKind, Format, Rule, Sampling},
     llama,
+    wish::Wish,
 };
 use crate::{backend::AnyBackend, exit::Failure, terminal::Bars};
 use lockstep_core::Vocabulary;
@@ -117,6 +118,13 @@ impl LawModel {
         self.package.contract().end_tokens
     }
 
+    /// Tokens that never appear as text.
+    pub fn special_tokens(&self) -> Vec<TokenId> {
+        let ids = (0..self.vocab_size()).map(TokenId);
+        ids.filter(|id| self.package.tokenizer.is_special(id.0))
+            .collect()
+    }
+
     /// What it can't be tried with, as the model of this number.
     pub fn rules(&self, model: usize) -> Vec<Rule> {
         let mtp = DraftKind::ALL
@@ -129,7 +137,32 @@ impl LawModel {
                 self.name
             ),
         });
-        rule.into_iter().collect()
+        let kinds = Format::ALL
+            .iter()
+            .enumerate()
+            .flat_map(|(format_idx, &format)| {
+                let constraints = Constraint::ALL.iter().enumerate();
+                constraints.map(move |(idx, &constraint)| (format_idx, format, idx, constraint))
+            });
+        let refused = kinds.filter_map(|(format_idx, format, idx, constraint)| {
+            let ask = Ask {
+                sampling: Sampling::Greedy,
+                constraint,
+                format,
+                length: 64,
+            };
+            let wish = Wish::new(self, ask, 0, 0);
+            let failure = wish.and_then(|wish| wish.request(self)).err()?;
+            Some(Rule {
+                values: vec![
+                    (Axis::Model, model as u8),
+                    (Axis::Format, format_idx as u8),
+                    (Axis::Constraint, idx as u8),
+                ],
+                why: failure.what,
+            })
+        });
+        rule.into_iter().chain(refused).collect()
     }
 
     /// Whether its checkpoint has a head that drafts.

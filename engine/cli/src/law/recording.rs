@@ -25,7 +25,11 @@ pub fn adversarial(
     dice: &mut Dice,
 ) -> Drafter {
     let vocab_size = model.vocab_size();
-    let ends = model.end_tokens();
+    let (ends, specials) = (model.end_tokens(), model.special_tokens());
+    let one_of = |tokens: &[TokenId], dice: &mut Dice| match tokens.len() {
+        0 => TokenId(0),
+        len => tokens[dice.below(len)],
+    };
     let mut output = truth.to_vec();
     // What would come after the end.
     output.extend((0..4).map(|_| TokenId(dice.below(vocab_size as usize) as u32)));
@@ -37,10 +41,8 @@ pub fn adversarial(
             continue;
         }
         *token = match dice.below(6) {
-            0 => ends.get(dice.below(ends.len())).copied().unwrap_or(*token),
-            // Tokens that mean structure stand at the beginning of a vocabulary, or at its end.
-            1 => TokenId(dice.below(16) as u32),
-            2 => TokenId(vocab_size - 1 - dice.below(16) as u32),
+            0 => one_of(&ends, dice),
+            1 | 2 => one_of(&specials, dice),
             3 => TokenId(vocab_size + dice.below(2) as u32),
             _ => TokenId((token.0 + 1 + dice.below(3) as u32) % vocab_size),
         };

@@ -3,7 +3,7 @@
 
 use super::{
     axes::{Ask, Axis, Deployment},
-    compare::{Difference, difference},
+    compare::{Difference, difference, difference_before_the_end},
     cover::Group,
     crowd::{self, Member, Outcome, PLAIN_ROOM},
     dice::Dice,
@@ -208,6 +208,14 @@ impl Bench<'_> {
                 }));
             }
         }
+        let before_they_went = outcome.cut_short.iter();
+        let found =
+            before_they_went.filter_map(|got| difference_before_the_end(&members[0].truth, got));
+        tally.mismatches.extend(found.map(|difference| Mismatch {
+            id: id(idx, 0),
+            values: self.values(group, &group.members[0]),
+            difference,
+        }));
         // A run that differs in both rounds is one run.
         tally.mismatches.sort_by_key(|mismatch| mismatch.id.clone());
         tally
