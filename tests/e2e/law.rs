@@ -57,7 +57,14 @@ fn threads_and_form_change_no_count() {
 
 #[test]
 fn what_is_broken_on_purpose_is_noticed() {
-    for fault in ["stale-row", "wrong-draw"] {
+    let faults = [
+        "stale-row",
+        "short-step",
+        "lost-mask",
+        "lost-counts",
+        "wrong-draw",
+    ];
+    for fault in faults {
         let sabotage = ["--sabotage", fault];
         let output = run(&[&HASHES[..], &sabotage].concat());
         assert_eq!(output.status.code(), Some(1), "{fault}");

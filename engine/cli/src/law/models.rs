@@ -9,12 +9,12 @@ use super::{
 use crate::{backend::AnyBackend, exit::Failure, terminal::Bars};
 use lockstep_core::Vocabulary;
 use lockstep_cpu::{CpuBackend, CpuOptions, Isa, WeightRule};
-use lockstep_fingerprint::{Fingerprint, FingerprintConfig};
+use lockstep_fingerprint::{Drafting, Fingerprint, FingerprintConfig};
 use lockstep_package::{LayerType, NoProgress, Package, Special};
 use lockstep_server::{
     ChatModel, ChatPrompt, ModelContract, ModelError, RequestReader, ServerConfig,
 };
-use lockstep_step::{BackendLimits, TokenId};
+use lockstep_step::{BackendLimits, ModelDrafter, TokenId};
 use lockstep_tags::TagFormat;
 use serde_json::{Map, Value};
 use std::{path::Path, sync::Arc};
@@ -238,6 +238,14 @@ impl LawModel {
             let first = ids.ok().and_then(|ids| ids.first().copied());
             config.bias.extend(first.map(|id| (TokenId(id), 5.0)));
         }
+        let drafting = |drafter, wrong_per_mille| Drafting {
+            drafter,
+            wrong_per_mille,
+        };
+        let mtp = room.mtp.then(|| drafting(ModelDrafter::Mtp, 200));
+        // Always right, or wrong more often than not.
+        let draft = |pick: usize| drafting(ModelDrafter::DraftModel, [0, 600][pick % 2]);
+        config.drafters = mtp.into_iter().chain(room.draft_pick.map(draft)).collect();
         let ends = self.end_tokens().into_iter().map(|token| (token, 3.0));
         config.bias.extend(ends);
         config.bias.sort_by_key(|(token, _)| *token);

@@ -3,8 +3,8 @@
 //! must never change a plan or an output.
 
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
-    QueryToken, RowId, SeqId, SeqPlan, StepId, StepOutput, StepPlan, TokenId,
+    Backend, BackendError, BackendLimits, Bitmask, MaskRow, MaskSet, ModelDrafter, Proposal,
+    ProposalPlan, QueryToken, RowId, SeqId, SeqPlan, StepId, StepOutput, StepPlan, TokenId,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,6 +13,12 @@ use std::collections::{BTreeMap, VecDeque};
 pub enum Sabotage {
     /// A step with drafts reads another row than the one it names.
     StaleRow,
+    /// A step that verifies fewer drafts than the step before accepted reads another row.
+    ShortStep,
+    /// The last mask of a sequence with drafts allows everything.
+    LostMask,
+    /// Penalties count nothing where there are drafts.
+    LostCounts,
     /// The draw after the last draft is the token after the right one.
     WrongDraw,
 }
@@ -63,6 +69,8 @@ pub struct Watched<B> {
     inner: B,
     sabotage: Option<Sabotage>,
     num_running: usize,
+    /// Of the last step that was begun, those that verify fewer drafts than they had accepted before.
+    shorter: Vec<SeqId>,
     /// The latest parts of each sequence, oldest first.
     parts: BTreeMap<SeqId, VecDeque<Part>>,
     /// So far.
@@ -78,6 +86,7 @@ impl<B: Backend> Watched<B> {
             inner,
             sabotage,
             num_running: 0,
+            shorter: Vec::new(),
             parts: BTreeMap::new(),
             counts: Counts::default(),
             drafts: BTreeMap::new(),
@@ -93,6 +102,7 @@ impl<B: Backend> Watched<B> {
     }
 
     fn note_begun(&mut self, plan: &StepPlan) {
+        self.shorter.clear();
         let counts = &mut self.counts;
         counts.num_seqs_max = counts.num_seqs_max.max(plan.seqs.len());
         counts.num_begun_early += u64::from(self.num_running > 0);
@@ -114,9 +124,42 @@ impl<B: Backend> Watched<B> {
                 parts.pop_front();
             }
             let before = parts.back().and_then(|before| before.num_accepted);
-            counts.num_shorter += u64::from(is_shorter(before, &part));
+            if is_shorter(before, &part) {
+                counts.num_shorter += 1;
+                self.shorter.push(seq.seq);
+            }
             parts.push_back(part);
         }
+    }
+
+    /// The plan with the fault that was asked for, once it was noted.
+    fn spoilt(&self, plan: &StepPlan) -> Option<StepPlan> {
+        let sabotage = self.sabotage?;
+        let mut plan = plan.clone();
+        let num_rows = self.limits().num_rows;
+        for seq in &mut plan.seqs {
+            let is_met = match sabotage {
+                Sabotage::StaleRow | Sabotage::LostCounts => seq.num_drafts > 0,
+                Sabotage::ShortStep => self.shorter.contains(&seq.seq),
+                Sabotage::LostMask | Sabotage::WrongDraw => false,
+            };
+            if !is_met {
+                continue;
+            }
+            if sabotage == Sabotage::LostCounts {
+                for count in &mut seq.counts {
+                    count.output = 0;
+                }
+                continue;
+            }
+            let rows = &mut seq.rows;
+            let is_written = |row: &RowId| rows.writes.iter().any(|write| write.row == *row);
+            let mut others = (0..num_rows).map(RowId).filter(|row| !is_written(row));
+            if rows.read.is_some() {
+                rows.read = others.find(|row| rows.read != Some(*row));
+            }
+        }
+        Some(plan)
     }
 
     fn note_answered(&mut self, output: &StepOutput) {
@@ -143,6 +186,25 @@ impl<B: Backend> Watched<B> {
     }
 }
 
+/// What is known of a step until it has ended.
+pub struct Begun {
+    /// By sequence.
+    num_drafts: Vec<u32>,
+    /// The last mask row of each sequence with drafts.
+    last_masks: Vec<MaskRow>,
+}
+
+impl Begun {
+    fn new(plan: &StepPlan) -> Begun {
+        let drafting = plan.seqs.iter().filter(|seq| seq.num_drafts > 0);
+        let last_mask = |seq: &SeqPlan| seq.scored.last().and_then(|scored| scored.mask);
+        Begun {
+            num_drafts: plan.seqs.iter().map(|seq| seq.num_drafts).collect(),
+            last_masks: drafting.filter_map(last_mask).collect(),
+        }
+    }
+}
+
 fn drafts(seq: &SeqPlan) -> Vec<TokenId> {
     let from = seq.query.len() - seq.num_drafts as usize;
     let known = |token: &QueryToken| match token {
@@ -158,8 +220,8 @@ fn is_shorter(accepted_before: Option<usize>, part: &Part) -> bool {
 }
 
 impl<B: Backend> Backend for Watched<B> {
-    type Forward = (B::Forward, Vec<u32>);
-    type Sampled = (B::Sampled, Vec<u32>);
+    type Forward = (B::Forward, Begun);
+    type Sampled = (B::Sampled, Begun);
 
     fn limits(&self) -> BackendLimits {
         self.inner.limits()
@@ -167,22 +229,12 @@ impl<B: Backend> Backend for Watched<B> {
 
     fn forward(&mut self, plan: &StepPlan) -> Result<Self::Forward, BackendError> {
         self.note_begun(plan);
-        let num_drafts = plan.seqs.iter().map(|seq| seq.num_drafts).collect();
-        if self.sabotage != Some(Sabotage::StaleRow) {
-            return Ok((self.inner.forward(plan)?, num_drafts));
-        }
-        let mut plan = plan.clone();
-        let num_rows = self.limits().num_rows;
-        for seq in &mut plan.seqs {
-            let rows = &mut seq.rows;
-            let is_written = |row: &RowId| rows.writes.iter().any(|write| write.row == *row);
-            let mut others = (0..num_rows).map(RowId).filter(|row| !is_written(row));
-            let other = others.find(|row| rows.read != Some(*row));
-            if seq.num_drafts > 0 && rows.read.is_some() {
-                rows.read = other;
-            }
-        }
-        Ok((self.inner.forward(&plan)?, num_drafts))
+        let begun = Begun::new(plan);
+        let forward = match self.spoilt(plan) {
+            Some(spoilt) => self.inner.forward(&spoilt)?,
+            None => self.inner.forward(plan)?,
+        };
+        Ok((forward, begun))
     }
 
     fn draw(
@@ -190,17 +242,27 @@ impl<B: Backend> Backend for Watched<B> {
         forward: Self::Forward,
         masks: &MaskSet,
     ) -> Result<Self::Sampled, BackendError> {
-        let (forward, num_drafts) = forward;
+        let (forward, begun) = forward;
         self.counts.num_masks += masks.rows.iter().flatten().count() as u64;
-        Ok((self.inner.draw(forward, masks)?, num_drafts))
+        if self.sabotage != Some(Sabotage::LostMask) {
+            return Ok((self.inner.draw(forward, masks)?, begun));
+        }
+        let mut masks = masks.clone();
+        let vocab_size = self.limits().vocab_size;
+        for row in &begun.last_masks {
+            if let Some(Some(mask)) = masks.rows.get_mut(row.0 as usize) {
+                *mask = Bitmask::all(vocab_size);
+            }
+        }
+        Ok((self.inner.draw(forward, &masks)?, begun))
     }
 
     fn collect(&mut self, sampled: Self::Sampled) -> Result<StepOutput, BackendError> {
-        let (sampled, num_drafts) = sampled;
+        let (sampled, begun) = sampled;
         let mut output = self.inner.collect(sampled)?;
         if self.sabotage == Some(Sabotage::WrongDraw) {
             let vocab_size = self.limits().vocab_size;
-            for (answer, num_drafts) in output.seqs.iter_mut().zip(num_drafts) {
+            for (answer, num_drafts) in output.seqs.iter_mut().zip(begun.num_drafts) {
                 let draws = answer.draws.as_mut().ok().filter(|_| num_drafts > 0);
                 if let Some(last) = draws.and_then(|draws| draws.last_mut()) {
                     last.token.0 = (last.token.0 + 1) % vocab_size;
