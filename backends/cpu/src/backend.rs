@@ -10,8 +10,9 @@ use lockstep_numerics::sampler::Sampler;
 use lockstep_package::{Package, Progress};
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan, SeqError,
-    SeqOutput, StepOutput, StepPlan, TokenId, check_plan, check_proposals,
+    Backend, BackendError, BackendLimits, LayoutShape, MaskSet, ModelDrafter, Proposal,
+    ProposalPlan, SeqError, SeqOutput, StepLayout, StepOutput, StepPlan, TokenId, check_plan,
+    check_proposals,
 };
 
 /// How a model is loaded and how much it may hold.
@@ -33,6 +34,9 @@ pub struct CpuOptions {
     pub seq_len_max: Option<u32>,
     /// Load the checkpoint's own drafting head too. It computes along with every step, and changes no output.
     pub mtp: bool,
+    /// Lay every step out in buffers of a few fixed sizes, as a captured graph would, with padding that is
+    /// poisoned. Changes no output, and costs the time of the padding.
+    pub static_buffers: bool,
 }
 
 impl Default for CpuOptions {
@@ -46,6 +50,7 @@ impl Default for CpuOptions {
             query_tokens_max: 512,
             seq_len_max: None,
             mtp: false,
+            static_buffers: false,
         }
     }
 }
@@ -73,6 +78,7 @@ pub struct CpuBackend {
     pool: Pool,
     sampler: Sampler,
     drawn: DrawnTokens,
+    layout: StepLayout,
     // A buffer of logits to use again.
     spare: Vec<f32>,
 }
@@ -82,8 +88,9 @@ pub struct CpuForward {
     plan: StepPlan,
     // The query tokens of all sequences, none of them a reference any more.
     tokens: Vec<TokenId>,
-    // (scored positions of all sequences, vocab_size)
+    // (scored positions of all sequences, vocab_size), and padding
     logits: Vec<f32>,
+    vocab_size: usize,
     errors: Vec<SeqErrors>,
 }
 
@@ -100,7 +107,8 @@ impl CpuForward {
     /// Logits of the scored positions, (scored, vocab_size), in the order of the plan. Rows of a sequence
     /// that has an error mean nothing.
     pub fn logits(&self) -> &[f32] {
-        &self.logits
+        let num_scored: usize = self.plan.seqs.iter().map(|seq| seq.scored.len()).sum();
+        &self.logits[..num_scored * self.vocab_size]
     }
 }
 
@@ -162,7 +170,14 @@ impl CpuBackend {
             seq_len_max: seq_len_max as u32,
             query_tokens_max: options.query_tokens_max,
         };
-        let mut drafters = Drafters::default();
+        let shape = match options.static_buffers {
+            false => LayoutShape::Exact,
+            true => LayoutShape::Fixed {
+                query_tokens_max: limits.query_tokens_max,
+                seq_len_max: limits.seq_len_max,
+            },
+        };
+        let mut drafters = Drafters::new(shape);
         drafters.mtp = mtp.map(|mtp| (mtp, MtpMemory::new(config, num_blocks)));
         if let Some(draft) = draft {
             ensure_same_vocabulary(package, draft)?;
@@ -181,8 +196,16 @@ impl CpuBackend {
             pool: Pool::new(options.num_threads),
             sampler: Sampler::at(kernels::level(isa)),
             drawn: DrawnTokens::default(),
+            layout: StepLayout::new(shape),
             spare: Vec::new(),
         })
+    }
+
+    /// Everything that is kept between steps: blocks and rows, of drafters too.
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> Vec<f32> {
+        let own = self.memory.contents();
+        own.chain(self.drafters.contents()).collect()
     }
 
     /// The instruction set in use.
@@ -208,14 +231,18 @@ impl CpuBackend {
     /// If the plan is refused, or a sequence fails: its error in words.
     pub fn forward_probed(&mut self, plan: &StepPlan) -> Result<Probe, BackendError> {
         let (tokens, unresolved) = self.admit(plan)?;
-        let selected: Vec<usize> = (0..tokens.len()).collect();
+        let selected: Vec<u32> = (0..tokens.len() as u32).collect();
         let mut probe = Probe::default();
         let mut logits = vec![0.0; selected.len() * self.model.vocab_size()];
-        let batch = Batch::new(&plan.seqs, tokens);
+        let mut layout = std::mem::take(&mut self.layout);
+        layout.lay_out(&plan.seqs, &tokens);
+        let batch = Batch::new(&layout);
         let faults = self.run(&batch, (&selected, &mut logits), Some(&mut probe));
         let last_rows = (0..plan.seqs.len()).map(|seq_idx| batch.rows(seq_idx).end - 1);
         let faulty = last_rows.filter_map(|row| faults.error_at(&batch, row));
-        if let Some(error) = unresolved.into_iter().flatten().chain(faulty).next() {
+        let error = unresolved.into_iter().flatten().chain(faulty).next();
+        self.layout = layout;
+        if let Some(error) = error {
             return Err(BackendError::Device(error.to_string()));
         }
         probe.logits = logits;
@@ -242,10 +269,10 @@ impl CpuBackend {
     fn run(
         &mut self,
         batch: &Batch<'_>,
-        (selected, logits): (&[usize], &mut [f32]),
+        (selected, logits): (&[u32], &mut [f32]),
         mut probe: Option<&mut Probe>,
     ) -> Faults {
-        let mut faults = Faults::new(batch.num_rows());
+        let mut faults = Faults::of(batch);
         let machine = Machine {
             isa: self.isa,
             pool: &self.pool,
@@ -273,19 +300,12 @@ impl Backend for CpuBackend {
 
     fn forward(&mut self, plan: &StepPlan) -> Result<CpuForward, BackendError> {
         let (tokens, unresolved) = self.admit(plan)?;
-        let batch = Batch::new(&plan.seqs, tokens);
-        let mut selected = Vec::new();
-        for (seq_idx, seq) in plan.seqs.iter().enumerate() {
-            let first = batch.rows(seq_idx).start;
-            selected.extend(
-                seq.scored
-                    .iter()
-                    .map(|scored| first + scored.query_idx as usize),
-            );
-        }
+        let mut layout = std::mem::take(&mut self.layout);
+        layout.lay_out(&plan.seqs, &tokens);
+        let batch = Batch::new(&layout);
         let mut logits = std::mem::take(&mut self.spare);
-        logits.resize(selected.len() * self.model.vocab_size(), 0.0);
-        let faults = self.run(&batch, (&selected, &mut logits), None);
+        logits.resize(layout.scored().len() * self.model.vocab_size(), 0.0);
+        let faults = self.run(&batch, (layout.scored(), &mut logits), None);
         let errors = unresolved.into_iter().enumerate();
         let errors = errors.map(|(seq_idx, unresolved)| {
             let (rows, scored) = (batch.rows(seq_idx), &plan.seqs[seq_idx].scored);
@@ -299,10 +319,12 @@ impl Backend for CpuBackend {
             }
         });
         let errors = errors.collect();
+        self.layout = layout;
         Ok(CpuForward {
-            tokens: batch.tokens,
+            tokens,
             plan: plan.clone(),
             logits,
+            vocab_size: self.model.vocab_size(),
             errors,
         })
     }
@@ -313,6 +335,7 @@ impl Backend for CpuBackend {
             tokens,
             logits,
             errors,
+            ..
         } = forward;
         check_masks(&plan, masks)?;
         let vocab_size = self.model.vocab_size();

@@ -1,9 +1,9 @@
 //! A step as rows: the query tokens of all sequences, one after another. Which row a token has is decided
-//! here once; kernels see rows and positions, and never ask whose they are.
+//! once, by the layout; kernels see rows and positions, and never ask whose they are.
 
 use crate::kernels::{self, AllFinite};
 use crate::{Isa, Pool};
-use lockstep_step::{BlockId, Pos, SeqError, SeqPlan, TokenId};
+use lockstep_step::{BlockId, LayoutShape, NO_ID, Pos, RowId, SeqError, StepLayout, TokenId};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,60 +14,91 @@ pub(crate) struct Machine<'a> {
     pub(crate) pool: &'a Pool,
 }
 
-/// The rows of a step.
+/// The rows of a step. Those of sequences come first; the others are padding, which has neither token nor
+/// position nor slot.
+#[derive(Clone, Copy)]
 pub(crate) struct Batch<'a> {
-    pub(crate) seqs: &'a [SeqPlan],
-    /// The token of each row.
-    pub(crate) tokens: Vec<TokenId>,
-    // The sequence of each row, as an index into `seqs`.
-    owners: Vec<usize>,
-    // The first row of each sequence.
-    first_rows: Vec<usize>,
+    layout: &'a StepLayout,
 }
 
 impl<'a> Batch<'a> {
-    /// Rows for these sequences; `tokens` holds the token of each query token, in order.
-    pub(crate) fn new(seqs: &'a [SeqPlan], tokens: Vec<TokenId>) -> Batch<'a> {
-        let mut owners = Vec::with_capacity(tokens.len());
-        let mut first_rows = Vec::with_capacity(seqs.len());
-        for (idx, seq) in seqs.iter().enumerate() {
-            first_rows.push(owners.len());
-            owners.resize(owners.len() + seq.query.len(), idx);
-        }
-        assert_eq!(owners.len(), tokens.len(), "one token per row");
-        Batch {
-            seqs,
-            tokens,
-            owners,
-            first_rows,
-        }
+    pub(crate) fn new(layout: &'a StepLayout) -> Batch<'a> {
+        Batch { layout }
     }
 
+    /// All rows, padding included.
     pub(crate) fn num_rows(&self) -> usize {
-        self.tokens.len()
+        self.layout.padded_rows()
+    }
+
+    /// Rows that are no padding: the first ones.
+    pub(crate) fn num_real_rows(&self) -> usize {
+        self.layout.num_rows()
+    }
+
+    /// Whether buffers have sizes of their own, which go beyond what the step needs.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.layout.shape() != LayoutShape::Exact
+    }
+
+    pub(crate) fn num_seqs(&self) -> usize {
+        self.layout.num_seqs()
+    }
+
+    /// The token of a row; none for padding.
+    pub(crate) fn token(&self, row: usize) -> Option<TokenId> {
+        let token = self.layout.tokens()[row];
+        (token != NO_ID).then_some(TokenId(token))
     }
 
     /// The rows of a sequence.
     pub(crate) fn rows(&self, seq_idx: usize) -> Range<usize> {
-        let first = self.first_rows[seq_idx];
-        first..first + self.seqs[seq_idx].query.len()
+        self.layout.rows(seq_idx)
     }
 
-    /// The sequence that a row belongs to, and the row's place in its query.
-    pub(crate) fn owner(&self, row: usize) -> (usize, usize) {
-        let seq_idx = self.owners[row];
-        (seq_idx, row - self.first_rows[seq_idx])
+    /// The sequence that a row belongs to, and the row's place in its query; none for padding.
+    pub(crate) fn owner(&self, row: usize) -> Option<(usize, usize)> {
+        let seq_idx = self.layout.owners()[row];
+        if seq_idx == NO_ID {
+            return None;
+        }
+        let seq_idx = seq_idx as usize;
+        Some((seq_idx, row - self.layout.rows(seq_idx).start))
     }
 
-    /// The position of a row in its sequence.
+    /// The position of a row in its sequence. That of padding means nothing.
     pub(crate) fn pos(&self, row: usize) -> Pos {
-        let (seq_idx, query_idx) = self.owner(row);
-        Pos(self.seqs[seq_idx].start.0 + query_idx as u32)
+        Pos(self.layout.positions()[row])
     }
 
-    /// Where a row's key and value lie.
-    pub(crate) fn slot(&self, row: usize) -> (BlockId, u32) {
-        self.seqs[self.owners[row]].slot(self.pos(row))
+    /// Where a row's key and value lie; nowhere for padding.
+    pub(crate) fn slot(&self, row: usize) -> Option<(BlockId, u32)> {
+        self.layout.slot(row)
+    }
+
+    /// Where a position of a sequence lies.
+    pub(crate) fn slot_at(&self, seq_idx: usize, pos: Pos) -> (BlockId, u32) {
+        self.layout.slot_at(seq_idx, pos)
+    }
+
+    /// The blocks of a sequence, as ids, with padding at the end.
+    pub(crate) fn block_table(&self, seq_idx: usize) -> &'a [u32] {
+        self.layout.block_table(seq_idx)
+    }
+
+    /// The row of state that a sequence goes on from.
+    pub(crate) fn state_read(&self, seq_idx: usize) -> Option<RowId> {
+        self.layout.state_read(seq_idx)
+    }
+
+    /// The row of state that is to hold what is known after a row's token.
+    pub(crate) fn state_write(&self, row: usize) -> Option<RowId> {
+        self.layout.state_write(row)
+    }
+
+    /// Makes the padding of a buffer of `width` floats per row not finite, so that whoever reads it is seen.
+    pub(crate) fn poison_padding(&self, buffer: &mut [f32], width: usize) {
+        buffer[self.num_real_rows() * width..].fill(f32::NAN);
     }
 }
 
@@ -87,7 +118,9 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn new(num_rows: usize) -> Faults {
+    /// For the rows of a batch. Padding is never at fault.
+    pub(crate) fn of(batch: &Batch<'_>) -> Faults {
+        let num_rows = batch.num_real_rows();
         Faults {
             by_row: vec![None; num_rows],
             marked: (0..num_rows).map(|_| AtomicBool::new(false)).collect(),
@@ -97,8 +130,10 @@ impl Faults {
 
     /// Notes that a row is not finite.
     pub(crate) fn mark(&self, row: usize) {
-        self.marked[row].store(true, Ordering::Relaxed);
-        self.any_marked.store(true, Ordering::Relaxed);
+        if let Some(marked) = self.marked.get(row) {
+            marked.store(true, Ordering::Relaxed);
+            self.any_marked.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Marks a row if one of its values is not finite.
@@ -123,7 +158,7 @@ impl Faults {
     /// The error of a position: that of the first faulty row of its sequence up to its own, since a position
     /// depends on all before it and on none after it.
     pub(crate) fn error_at(&self, batch: &Batch<'_>, row: usize) -> Option<SeqError> {
-        let (seq_idx, _) = batch.owner(row);
+        let (seq_idx, _) = batch.owner(row)?;
         let rows = batch.rows(seq_idx).start..=row;
         let (row, op) = rows
             .into_iter()

@@ -41,6 +41,11 @@ impl KvCache {
         (self.keys.len() + self.values.len()) * size_of::<f32>()
     }
 
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> impl Iterator<Item = f32> {
+        self.keys.iter().chain(&self.values).copied()
+    }
+
     fn at(&self, layer: usize, block: BlockId, head: usize) -> usize {
         assert!((block.0 as usize) < self.num_blocks && head < self.num_heads);
         ((layer * self.num_blocks + block.0 as usize) * self.num_heads + head)
@@ -139,6 +144,11 @@ impl HiddenCache {
         self.data.len() * size_of::<f32>()
     }
 
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> impl Iterator<Item = f32> {
+        self.data.iter().copied()
+    }
+
     fn at(&self, (block, offset): (BlockId, u32)) -> usize {
         let (block, offset) = (block.0 as usize, offset as usize);
         assert!(block < self.num_blocks && offset < BLOCK);
@@ -220,6 +230,11 @@ impl StateRows {
     /// Bytes that all rows together can take.
     pub(crate) fn num_bytes(&self) -> usize {
         self.data.len() * size_of::<f32>()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> impl Iterator<Item = f32> {
+        self.data.iter().copied()
     }
 
     /// A view of one layer's rows, for the tasks of one loop.

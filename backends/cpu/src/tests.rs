@@ -6,6 +6,7 @@ mod law;
 mod logits;
 mod replay;
 mod speak;
+mod static_buffers;
 
 use crate::{CpuBackend, CpuOptions};
 use lockstep_package::{NoProgress, Package};

@@ -8,12 +8,14 @@ use lockstep_numerics::sampler::Sampler;
 use lockstep_sampling::ProposalDraws;
 use lockstep_step::{
     ModelDrafter, Pos, Proposal, QueryToken, RowPlan, ScoredPosition, SeqPlan, SeqProposalPlan,
-    TokenId,
+    StepLayout, TokenId,
 };
 
 /// Those that the configuration names.
 pub(crate) struct Drafters {
     drafters: Vec<Drafter>,
+    // Of what is computed between two steps.
+    layout: StepLayout,
 }
 
 struct Drafter {
@@ -41,6 +43,7 @@ impl Drafters {
         });
         Drafters {
             drafters: drafters.collect(),
+            layout: StepLayout::new(config.shape()),
         }
     }
 
@@ -48,10 +51,10 @@ impl Drafters {
         self.drafters.iter().any(|one| one.drafter == drafter)
     }
 
-    /// Computes what the model has computed of a sequence.
-    pub(crate) fn mirror(&mut self, seq: &SeqPlan, query: &[TokenId]) {
+    /// Computes what the model has computed.
+    pub(crate) fn mirror(&mut self, layout: &StepLayout) {
         for one in &mut self.drafters {
-            one.model.compute(seq, query);
+            one.model.compute(layout);
         }
     }
 
@@ -66,9 +69,10 @@ impl Drafters {
             .drafters
             .iter_mut()
             .find(|one| one.drafter == ask.drafter);
+        let layout = &mut self.layout;
         Proposal {
             seq: ask.seq,
-            tokens: drafter.map_or(Vec::new(), |one| one.propose(ask, scripts, sampler)),
+            tokens: drafter.map_or(Vec::new(), |one| one.propose(ask, layout, scripts, sampler)),
         }
     }
 }
@@ -77,15 +81,19 @@ impl Drafter {
     fn propose(
         &mut self,
         ask: &SeqProposalPlan,
+        layout: &mut StepLayout,
         scripts: &Scripts,
         sampler: &mut Sampler,
     ) -> Vec<TokenId> {
         let mut draws = ProposalDraws::new(ask);
         let (mut start, mut query) = (ask.start, ask.query.clone());
-        let mut state = self.model.state_before(&part(ask, start, &query));
+        let mut state = None;
         while !draws.is_over() {
             let part = part(ask, start, &query);
-            let (contexts, after) = self.model.compute_from(&part, &query, state);
+            layout.lay_out(std::slice::from_ref(&part), &query);
+            let before = state.unwrap_or_else(|| self.model.state_before(layout, 0));
+            self.model.fill(layout);
+            let (contexts, after) = self.model.walk(layout, 0, before);
             let context = contexts[0];
             let mut logits = self.model.logits(context);
             scripts.apply(&part, query.len() as u32 - 1, &mut logits);
@@ -94,7 +102,7 @@ impl Drafter {
             };
             let token = self.spoilt(context, token);
             draws.push(token);
-            (start, query, state) = (part.end(), vec![token], after);
+            (start, query, state) = (part.end(), vec![token], Some(after));
         }
         draws.into_tokens()
     }

@@ -14,8 +14,9 @@ use draft::Drafters;
 use lockstep_numerics::sampler::Sampler;
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, PlanError, Proposal, ProposalPlan,
-    SeqError, SeqOutput, StepId, StepOutput, StepPlan, TokenId, check_plan, check_proposals,
+    Backend, BackendError, BackendLimits, LayoutShape, MaskSet, ModelDrafter, PlanError, Proposal,
+    ProposalPlan, SeqError, SeqOutput, StepId, StepLayout, StepOutput, StepPlan, TokenId,
+    check_plan, check_proposals,
 };
 use model::{Model, States};
 pub use script::Script;
@@ -39,6 +40,8 @@ pub struct FingerprintConfig {
     pub failing_step: Option<StepId>,
     /// Who drafts, each at most once.
     pub drafters: Vec<Drafting>,
+    /// Lay every step out in buffers of a few fixed sizes, with padding that is poisoned.
+    pub static_buffers: bool,
 }
 
 /// A model that drafts, beside the model: it has the same hashes in blocks and rows of its own.
@@ -63,6 +66,17 @@ impl FingerprintConfig {
             poison: None,
             failing_step: None,
             drafters: Vec::new(),
+            static_buffers: false,
+        }
+    }
+
+    fn shape(&self) -> LayoutShape {
+        match self.static_buffers {
+            false => LayoutShape::Exact,
+            true => LayoutShape::Fixed {
+                query_tokens_max: self.limits.query_tokens_max,
+                seq_len_max: self.limits.seq_len_max,
+            },
         }
     }
 }
@@ -72,6 +86,7 @@ pub struct Fingerprint {
     config: FingerprintConfig,
     model: Model,
     drafters: Drafters,
+    layout: StepLayout,
     scripts: Scripts,
     sampler: Sampler,
     drawn: DrawnTokens,
@@ -96,6 +111,7 @@ impl Fingerprint {
         Fingerprint {
             model: Model::new(&config, States::in_rows(&config)),
             drafters: Drafters::new(&config),
+            layout: StepLayout::new(config.shape()),
             scripts: Scripts::new(config.scripts.clone()),
             sampler: Sampler::new(),
             drawn: DrawnTokens::default(),
@@ -117,14 +133,17 @@ impl Backend for Fingerprint {
         if self.config.failing_step == Some(plan.step) {
             return Err(BackendError::Device(format!("step {} fails", plan.step)));
         }
+        let resolved = plan.seqs.iter().map(|seq| self.drawn.resolve(seq));
+        let resolved: Vec<_> = resolved.collect();
+        let tokens: Vec<TokenId> = resolved.iter().flat_map(|of| &of.0).copied().collect();
+        self.layout.lay_out(&plan.seqs, &tokens);
+        let mut contexts = self.model.compute(&self.layout).into_iter();
+        self.drafters.mirror(&self.layout);
         let mut seqs = Vec::with_capacity(plan.seqs.len());
-        for seq in &plan.seqs {
-            let (query, refused) = self.drawn.resolve(seq);
-            let contexts = self.model.compute(seq, &query);
-            self.drafters.mirror(seq, &query);
+        for (seq, (query, refused)) in plan.seqs.iter().zip(resolved) {
             self.scripts.read(seq, &query);
-            let mut logits = Vec::with_capacity(contexts.len());
-            for (scored, context) in seq.scored.iter().zip(contexts) {
+            let mut logits = Vec::with_capacity(seq.scored.len());
+            for (scored, context) in seq.scored.iter().zip(contexts.by_ref()) {
                 let mut row = self.model.logits(context);
                 self.scripts.apply(seq, scored.query_idx, &mut row);
                 logits.push(row);

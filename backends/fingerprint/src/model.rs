@@ -1,12 +1,13 @@
 //! The hashes: what blocks and rows hold, and how logits come from them.
 
 use crate::FingerprintConfig;
-use lockstep_step::{BLOCK_LEN, Pos, SeqPlan, TokenId};
+use lockstep_step::{BLOCK_LEN, BlockId, Pos, StepLayout, TokenId};
 
 /// A slot of a poisoned token.
 const POISONED: u64 = u64::MAX;
 
 /// Blocks and rows, each slot a hash.
+#[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Model {
     seed: u64,
     vocab_size: u32,
@@ -18,6 +19,7 @@ pub(crate) struct Model {
 }
 
 /// Where the hash of a prefix is kept, which stands for recurrent state.
+#[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) enum States {
     /// The model has none.
     None,
@@ -62,56 +64,71 @@ impl Model {
         }
     }
 
-    /// Computes the query of a sequence: fills its slots, writes its rows, and returns for each scored
-    /// position a hash of everything the model sees there, 0 if a poisoned token is among it.
-    pub(crate) fn compute(&mut self, seq: &SeqPlan, query: &[TokenId]) -> Vec<u64> {
-        let state = self.state_before(seq);
-        self.compute_from(seq, query, state).0
+    /// Computes a step: fills its slots, writes its rows, and returns for each scored position a hash of
+    /// everything the model sees there, 0 if a poisoned token is among it.
+    pub(crate) fn compute(&mut self, layout: &StepLayout) -> Vec<u64> {
+        self.fill(layout);
+        let mut contexts = Vec::with_capacity(layout.num_scored());
+        for seq_idx in 0..layout.num_seqs() {
+            let state = self.state_before(layout, seq_idx);
+            contexts.extend(self.walk(layout, seq_idx, state).0);
+        }
+        contexts
     }
 
     /// The state that a sequence goes on from.
-    pub(crate) fn state_before(&self, seq: &SeqPlan) -> u64 {
-        match (&self.states, seq.rows.read, seq.start.0) {
+    pub(crate) fn state_before(&self, layout: &StepLayout, seq_idx: usize) -> u64 {
+        let start = layout.positions()[layout.rows(seq_idx).start];
+        match (&self.states, layout.state_read(seq_idx), start) {
             (States::InRows(rows), Some(row), _) => rows[row.0 as usize],
-            (States::InSlots(states), _, start @ 1..) => states[self.slot(seq, Pos(start - 1))],
+            (States::InSlots(states), _, 1..) => {
+                states[slot_idx(layout.slot_at(seq_idx, Pos(start - 1)))]
+            }
             _ => self.seed,
         }
     }
 
-    /// The same from a state that is handed in; the state after the query comes back beside the hashes.
-    pub(crate) fn compute_from(
+    /// Writes the slots of all rows. Padding has a hash as any other row, and no slot to write it to.
+    pub(crate) fn fill(&mut self, layout: &StepLayout) {
+        for row in 0..layout.padded_rows() {
+            let (token, pos) = (layout.tokens()[row], layout.positions()[row]);
+            let hash = match self.poison {
+                Some(TokenId(poison)) if poison == token => POISONED,
+                _ => mix(mix(self.seed ^ u64::from(token)).wrapping_add(u64::from(pos))),
+            };
+            if let Some(slot) = layout.slot(row) {
+                self.slots[slot_idx(slot)] = hash;
+            }
+        }
+    }
+
+    /// Walks the rows of a sequence whose slots are filled, from a state. Returns the hashes of its scored
+    /// positions, and the state after its last row.
+    pub(crate) fn walk(
         &mut self,
-        seq: &SeqPlan,
-        query: &[TokenId],
+        layout: &StepLayout,
+        seq_idx: usize,
         mut state: u64,
     ) -> (Vec<u64>, u64) {
-        for (query_idx, &token) in query.iter().enumerate() {
-            let pos = Pos(seq.start.0 + query_idx as u32);
-            let idx = self.slot(seq, pos);
-            self.slots[idx] = if self.poison == Some(token) {
-                POISONED
-            } else {
-                mix(mix(self.seed ^ u64::from(token.0)).wrapping_add(u64::from(pos.0)))
-            };
-        }
-        let mut contexts = Vec::with_capacity(seq.scored.len());
+        let mut contexts = Vec::new();
         let (mut attention, mut next_pos) = (self.seed, 0);
         let mut is_poisoned = false;
-        for query_idx in 0..query.len() as u32 {
-            let pos = seq.start.0 + query_idx;
+        let scored = &layout.scored()[..layout.num_scored()];
+        for row in layout.rows(seq_idx) {
+            let pos = layout.positions()[row];
             // The recurrent part reads its row and the query, never the blocks of earlier steps.
-            let idx = self.slot(seq, Pos(pos));
-            state = mix(state.rotate_left(7) ^ self.slots[idx]);
-            self.keep(seq, query_idx, idx, state);
-            if !seq
-                .scored
-                .iter()
-                .any(|scored| scored.query_idx == query_idx)
-            {
+            let own = slot_idx(layout.slot_at(seq_idx, Pos(pos)));
+            state = mix(state.rotate_left(7) ^ self.slots[own]);
+            match (&mut self.states, layout.state_write(row)) {
+                (States::InSlots(states), _) => states[own] = state,
+                (States::InRows(rows), Some(row)) => rows[row.0 as usize] = state,
+                _ => {}
+            }
+            if scored.binary_search(&(row as u32)).is_err() {
                 continue;
             }
             for pos in next_pos..=pos {
-                let slot = self.slots[self.slot(seq, Pos(pos))];
+                let slot = self.slots[slot_idx(layout.slot_at(seq_idx, Pos(pos)))];
                 is_poisoned |= slot == POISONED;
                 attention = mix(attention.rotate_left(9) ^ slot);
             }
@@ -124,20 +141,6 @@ impl Model {
             contexts.push(if is_poisoned { 0 } else { context });
         }
         (contexts, state)
-    }
-
-    /// Keeps the state after a query token that lies in slot `idx`.
-    fn keep(&mut self, seq: &SeqPlan, query_idx: u32, idx: usize, state: u64) {
-        match &mut self.states {
-            States::None => {}
-            States::InSlots(states) => states[idx] = state,
-            States::InRows(rows) => {
-                let writes = seq.rows.writes.iter();
-                for write in writes.filter(|write| write.query_idx == query_idx) {
-                    rows[write.row.0 as usize] = state;
-                }
-            }
-        }
     }
 
     /// The logits of a context, -4 to 4 and the bias; NaN if it is poisoned.
@@ -158,11 +161,10 @@ impl Model {
         }
         logits
     }
+}
 
-    fn slot(&self, seq: &SeqPlan, pos: Pos) -> usize {
-        let (block, offset) = seq.slot(pos);
-        block.0 as usize * BLOCK_LEN as usize + offset as usize
-    }
+fn slot_idx((block, offset): (BlockId, u32)) -> usize {
+    block.0 as usize * BLOCK_LEN as usize + offset as usize
 }
 
 /// A bijection of 64-bit words in which every input bit moves every output bit.

@@ -251,3 +251,74 @@ fn drafters_are_wrong_on_purpose_as_often_as_they_are_told() {
 fn drafters_change_nothing_that_is_said() {
     assert_eq!(said(&mut drafting(500)), said(&mut model()));
 }
+
+/// Steps of up to three sequences in chunks, each with drafts that are never right, and rows of their own.
+fn random_plans(sizes: &[(usize, u32, u32)]) -> Vec<StepPlan> {
+    let (mut computed, mut turns) = ([0u32; 3], [0u32; 3]);
+    let mut plans = Vec::new();
+    for (step, &(which, chunk, num_drafts)) in sizes.iter().enumerate() {
+        let seqs = (0..3u32).filter(|seq| which >> seq & 1 == 1).map(|seq| {
+            let (start, own_rows) = (computed[seq as usize], seq * 12);
+            let end = start + chunk + num_drafts;
+            let blocks: Vec<u32> = (0..end.div_ceil(64)).map(|block| 4 * seq + block).collect();
+            let tokens = (start..end).map(|pos| (pos * 7 + seq + num_drafts) % 64);
+            // Two sets of rows in turn: one is read, the other written.
+            let turn = turns[seq as usize];
+            let row = |turn: u32, draft: u32| own_rows + 6 * (turn % 2) + draft;
+            let mut part = part(start, &known(tokens), &blocks, 0, 0);
+            part.seq = SeqId(u64::from(seq));
+            part.num_drafts = num_drafts;
+            part.rows.read = (start > 0).then(|| RowId(row(turn + 1, 0)));
+            let drafts = 0..=num_drafts;
+            part.rows.writes = drafts
+                .clone()
+                .map(|draft| RowWrite {
+                    query_idx: chunk - 1 + draft,
+                    row: RowId(row(turn, draft)),
+                })
+                .collect();
+            part.scored = drafts
+                .map(|draft| ScoredPosition {
+                    query_idx: chunk - 1 + draft,
+                    mask: None,
+                })
+                .collect();
+            part.sampling.top_logprobs = Some(2);
+            computed[seq as usize] += chunk;
+            turns[seq as usize] += 1;
+            part
+        });
+        plans.push(StepPlan {
+            step: StepId(step as u64),
+            seqs: seqs.collect(),
+            num_mask_rows: 0,
+        });
+    }
+    plans
+}
+
+proptest::proptest! {
+    /// Draws, digests, log-probabilities, and every block and row.
+    #[test]
+    fn buffers_of_fixed_sizes_change_nothing(
+        sizes in proptest::collection::vec((1usize..8, 1u32..20, 0u32..5), 1..10)
+    ) {
+        let mut config = FingerprintConfig::new(BackendLimits {
+            num_blocks: 12,
+            num_rows: 36,
+            ..LIMITS
+        });
+        config.drafters = vec![Drafting { drafter: ModelDrafter::Mtp, wrong_per_mille: 0 }];
+        let mut exact = Fingerprint::new(config.clone());
+        config.static_buffers = true;
+        let mut fixed = Fingerprint::new(config);
+        for plan in random_plans(&sizes) {
+            let run = |backend: &mut Fingerprint| {
+                let forward = backend.forward(&plan).expect("the plan is right");
+                backend.sample(forward, &MaskSet::default()).expect("it samples")
+            };
+            proptest::prop_assert_eq!(run(&mut fixed), run(&mut exact));
+            proptest::prop_assert_eq!(&fixed.model, &exact.model);
+        }
+    }
+}

@@ -56,6 +56,7 @@ impl AnyBackend {
             query_tokens_max: engine.max_num_batched_tokens,
             seq_len_max: Some(seq_len_max),
             mtp: engine.wants_mtp(),
+            static_buffers: machine.static_buffers,
         };
         let backend = CpuBackend::load_with_draft(package, draft, &options, progress);
         let backend = backend.map_err(|error| Failure::input(&error, load_advice(&error)))?;
@@ -63,7 +64,11 @@ impl AnyBackend {
     }
 
     /// Hashes in place of a package's model.
-    pub fn fingerprint(package: &Package, engine: &EngineArgs) -> AnyBackend {
+    pub fn fingerprint(
+        package: &Package,
+        machine: &MachineArgs,
+        engine: &EngineArgs,
+    ) -> AnyBackend {
         let seq_len_max = seq_len_max(package, engine);
         let limits = BackendLimits {
             vocab_size: u32::try_from(package.config.vocab_size).unwrap_or(u32::MAX),
@@ -73,6 +78,7 @@ impl AnyBackend {
             query_tokens_max: engine.max_num_batched_tokens,
         };
         let mut config = FingerprintConfig::new(limits);
+        config.static_buffers = machine.static_buffers;
         // Both drafters, so that all that is around them can be tried; wrong now and then, as any drafter.
         config.drafters = [ModelDrafter::Mtp, ModelDrafter::DraftModel]
             .map(|drafter| Drafting {

@@ -73,6 +73,9 @@ pub struct BenchArgs {
     /// Vector instructions.
     #[arg(long, value_enum, default_value_t = IsaKind::Auto)]
     isa: IsaKind,
+    /// Lays steps out in buffers of a few fixed sizes, as a GPU's graphs need them.
+    #[arg(long)]
+    static_buffers: bool,
     /// Leaves out the machine's own limits, and the gibibyte that measuring them takes.
     #[arg(long)]
     no_limits: bool,
@@ -153,18 +156,23 @@ fn default_threads() -> Vec<u32> {
     if cores == 1 { vec![1] } else { vec![1, cores] }
 }
 
+fn machine_args(args: &BenchArgs, threads: u32) -> MachineArgs {
+    MachineArgs {
+        backend: BackendKind::Cpu,
+        weights: args.weights,
+        isa: args.isa,
+        threads: Some(threads),
+        static_buffers: args.static_buffers,
+    }
+}
+
 fn measure(
     args: &BenchArgs,
     package: Arc<Package>,
     threads: u32,
     buffer: Option<&machine::Buffer>,
 ) -> Result<(Row, Arc<Package>), Failure> {
-    let machine = MachineArgs {
-        backend: BackendKind::Cpu,
-        weights: args.weights,
-        isa: args.isa,
-        threads: Some(threads),
-    };
+    let machine = machine_args(args, threads);
     let batch_max = args.batch.iter().copied().max().unwrap_or(1);
     // Room for the largest batch, in blocks of 64 and with one to spare for each sequence.
     let seq_len = args.prompt_tokens.max(DECODE_PROMPT_LEN) + args.decode_tokens;

@@ -69,6 +69,10 @@ pub struct MachineArgs {
     #[arg(long, short = 't', value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
+    /// Lay steps out in buffers of a few fixed sizes, as a GPU's graphs need them. Changes no byte; slower on a
+    /// CPU, for finding bugs.
+    #[arg(long)]
+    pub static_buffers: bool,
 }
 
 impl MachineArgs {

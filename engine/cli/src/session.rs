@@ -84,7 +84,7 @@ pub fn open_backend(
             let draft = draft.map(|path| open_draft(path, &bars)).transpose()?;
             AnyBackend::cpu((package, draft.as_ref()), machine, engine, &bars)
         }
-        BackendKind::Fingerprint => Ok(AnyBackend::fingerprint(package, engine)),
+        BackendKind::Fingerprint => Ok(AnyBackend::fingerprint(package, machine, engine)),
     }
 }
 

@@ -11,26 +11,50 @@ use crate::model::{Memory, Model, Mtp, MtpMemory, Probe};
 use lockstep_numerics::sampler::Sampler;
 use lockstep_sampling::ProposalDraws;
 use lockstep_step::{
-    ModelDrafter, Pos, Proposal, ProposalPlan, QueryToken, RowPlan, SamplingParams, SeqPlan,
-    SeqProposalPlan, TokenId,
+    LayoutShape, ModelDrafter, Pos, Proposal, ProposalPlan, QueryToken, RowPlan, SamplingParams,
+    ScoredPosition, SeqPlan, SeqProposalPlan, StepLayout, TokenId,
 };
 pub(crate) use model::DraftModel;
 
 /// The drafters that are loaded.
-#[derive(Default)]
 pub(crate) struct Drafters {
     pub(crate) mtp: Option<(Mtp, MtpMemory)>,
     pub(crate) draft_model: Option<DraftModel>,
     // What the model made of the rows of the last step: (rows, hidden).
     outputs: Vec<f32>,
+    // Of what is computed between two steps.
+    layout: StepLayout,
 }
 
 impl Drafters {
+    /// None yet; what they compute by themselves is laid out in this shape.
+    pub(crate) fn new(shape: LayoutShape) -> Drafters {
+        Drafters {
+            mtp: None,
+            draft_model: None,
+            outputs: Vec::new(),
+            layout: StepLayout::new(shape),
+        }
+    }
+
     pub(crate) fn has(&self, drafter: ModelDrafter) -> bool {
         match drafter {
             ModelDrafter::Mtp => self.mtp.is_some(),
             ModelDrafter::DraftModel => self.draft_model.is_some(),
         }
+    }
+
+    /// Everything that is kept between steps.
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> Vec<f32> {
+        let mut contents = Vec::new();
+        if let Some((_, memory)) = &self.mtp {
+            contents.extend(memory.contents());
+        }
+        if let Some(draft_model) = &self.draft_model {
+            contents.extend(draft_model.contents());
+        }
+        contents
     }
 
     /// Bytes of weights, of all blocks and of all rows.
@@ -56,9 +80,8 @@ impl Drafters {
         probe: Option<&mut Probe>,
     ) {
         if let Some((mtp, own)) = &mut self.mtp {
-            let m = batch.num_rows();
-            model.normed(machine, m, memory, &mut self.outputs);
-            let outputs = &self.outputs[..m * model.hidden()];
+            model.normed(machine, batch, memory, &mut self.outputs);
+            let outputs = &self.outputs[..batch.num_rows() * model.hidden()];
             match probe {
                 Some(probe) => {
                     probe.mtp_logits = mtp.mirror_probed(machine, model, batch, outputs, own);
@@ -87,11 +110,13 @@ impl Drafters {
         let mut done = Vec::new();
         if let Some((mtp, memory)) = &mut self.mtp {
             let asked = asked_of(ModelDrafter::Mtp);
-            done.extend(mtp::propose(machine, (model, mtp), memory, sampler, asked));
+            let buffers = (memory, &mut self.layout);
+            done.extend(mtp::propose(machine, (model, mtp), buffers, sampler, asked));
         }
         if let Some(draft_model) = &mut self.draft_model {
             let asked = asked_of(ModelDrafter::DraftModel);
-            done.extend(draft_model.propose(machine, sampler, asked));
+            let layout = &mut self.layout;
+            done.extend(draft_model.propose(machine, layout, sampler, asked));
         }
         let proposals = plan.seqs.iter().map(|ask| Proposal {
             seq: ask.seq,
@@ -122,7 +147,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// A part of a plan that computes the `len` tokens from `start` on.
+    /// A part of a plan that computes the `len` tokens from `start` on, and scores the last of them.
     fn part(&self, start: Pos, len: usize) -> SeqPlan {
         SeqPlan {
             seq: self.ask.seq,
@@ -132,7 +157,10 @@ impl<'a> Asked<'a> {
             num_drafts: 0,
             block_table: self.ask.block_table.clone(),
             rows: RowPlan::default(),
-            scored: Vec::new(),
+            scored: vec![ScoredPosition {
+                query_idx: len as u32 - 1,
+                mask: None,
+            }],
             sampling: SamplingParams::greedy(),
             counts: Vec::new(),
         }

@@ -6,7 +6,7 @@ use crate::batch::{Batch, Faults, Machine};
 use crate::load::{LoadError, Loader};
 use crate::model::{Memory, Model, Wanted, num_state_layers};
 use lockstep_numerics::sampler::Sampler;
-use lockstep_step::{BackendLimits, Pos, RowId, RowPlan, RowWrite, SeqPlan, TokenId};
+use lockstep_step::{BackendLimits, Pos, RowId, RowPlan, RowWrite, SeqPlan, StepLayout, TokenId};
 
 /// Sequences that draft together, where the draft model has recurrent state.
 const SEQS_MAX: usize = 32;
@@ -38,6 +38,12 @@ impl DraftModel {
         })
     }
 
+    /// Everything that is kept between steps.
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> impl Iterator<Item = f32> {
+        self.memory.contents()
+    }
+
     /// Bytes of weights, of all blocks and of all rows.
     pub(crate) fn num_bytes(&self) -> [usize; 3] {
         [
@@ -56,11 +62,11 @@ impl DraftModel {
         &mut self,
         machine: Machine<'_>,
         batch: &Batch<'_>,
-        selected: &[usize],
+        selected: &[u32],
         logits: &mut [f32],
     ) {
         // Whatever is not finite ends a proposal when it is drawn from.
-        let mut faults = Faults::new(batch.num_rows());
+        let mut faults = Faults::of(batch);
         let wanted = Wanted {
             selected,
             logits,
@@ -74,6 +80,7 @@ impl DraftModel {
     pub(super) fn propose<'a>(
         &mut self,
         machine: Machine<'_>,
+        layout: &mut StepLayout,
         sampler: &mut Sampler,
         asked: Vec<Asked<'a>>,
     ) -> Vec<Asked<'a>> {
@@ -81,7 +88,7 @@ impl DraftModel {
         let mut asked = asked.into_iter().peekable();
         while asked.peek().is_some() {
             let group = asked.by_ref().take(SEQS_MAX).collect();
-            self.propose_together(machine, sampler, group, &mut done);
+            self.propose_together(machine, (layout, sampler), group, &mut done);
         }
         done
     }
@@ -89,7 +96,7 @@ impl DraftModel {
     fn propose_together<'a>(
         &mut self,
         machine: Machine<'_>,
-        sampler: &mut Sampler,
+        (layout, sampler): (&mut StepLayout, &mut Sampler),
         group: Vec<Asked<'a>>,
         done: &mut Vec<Asked<'a>>,
     ) {
@@ -112,11 +119,10 @@ impl DraftModel {
         while !going.is_empty() {
             let seqs: Vec<SeqPlan> = going.iter().map(Going::part).collect();
             let tokens = going.iter().flat_map(|going| &going.tokens).copied();
-            let batch = Batch::new(&seqs, tokens.collect());
-            let last_rows = (0..seqs.len()).map(|seq_idx| batch.rows(seq_idx).end - 1);
-            let last_rows: Vec<usize> = last_rows.collect();
-            logits.resize(last_rows.len() * vocab_size, 0.0);
-            self.run(machine, &batch, &last_rows, &mut logits);
+            layout.lay_out(&seqs, &tokens.collect::<Vec<_>>());
+            let batch = Batch::new(layout);
+            logits.resize(layout.scored().len() * vocab_size, 0.0);
+            self.run(machine, &batch, layout.scored(), &mut logits);
             let drawn = going.into_iter().zip(logits.chunks_exact(vocab_size));
             going = drawn
                 .filter_map(|(going, logits)| going.draw(sampler, logits, done))

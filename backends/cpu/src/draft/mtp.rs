@@ -5,13 +5,13 @@ use super::Asked;
 use crate::batch::{Batch, Machine};
 use crate::model::{Before, Model, Mtp, MtpMemory};
 use lockstep_numerics::sampler::Sampler;
-use lockstep_step::{SeqPlan, TokenId};
+use lockstep_step::{SeqPlan, StepLayout, TokenId};
 
 /// Draws what is wanted of each. All sequences go through the head together.
 pub(super) fn propose<'a>(
     machine: Machine<'_>,
     (model, mtp): (&Model, &Mtp),
-    memory: &mut MtpMemory,
+    (memory, layout): (&mut MtpMemory, &mut StepLayout),
     sampler: &mut Sampler,
     mut asked: Vec<Asked<'a>>,
 ) -> Vec<Asked<'a>> {
@@ -26,8 +26,9 @@ pub(super) fn propose<'a>(
         if asked.is_empty() {
             break;
         }
-        let tokens = asked.iter().map(|asked| token(asked, round)).collect();
-        let batch = Batch::new(&seqs, tokens);
+        let tokens: Vec<TokenId> = asked.iter().map(|asked| token(asked, round)).collect();
+        layout.lay_out(&seqs, &tokens);
+        let batch = Batch::new(layout);
         let follows = match round {
             0 => Before::Kept,
             _ => Before::Own(&before),

@@ -7,6 +7,7 @@ use crate::cache::{BLOCK, KvCache};
 use crate::disjoint::{Disjoint, for_rows, sized};
 use crate::kernels::{self, AttendBlock, HEAD_DIM_MAX, RmsNorm, Rotate, SigmoidMul, TILE, Tile};
 use crate::load::{LoadError, Loader, Norm, NormKind, Split, ensure_range};
+use lockstep_step::BlockId;
 
 /// What an architecture's attention has besides the plain one.
 #[derive(Clone, Copy, Debug)]
@@ -138,13 +139,16 @@ impl Attention {
             kernels::run(isa, Rotate { head, cos, sin });
         };
         for_rows(pool, projected, width, ROWS_PER_TASK, &|row, projected| {
+            // Padding has no place.
+            let Some(slot) = batch.slot(row) else {
+                return;
+            };
             let (cos, sin) = step.rotary.row(batch.pos(row).0 as usize);
             let (heads, rest) = projected.split_at_mut(queries);
             for head in heads.chunks_exact_mut(stride) {
                 prepare(&mut head[..head_dim], &self.query_norm, cos, sin);
             }
             let (keys, values) = rest.split_at_mut(self.num_kv_heads * head_dim);
-            let slot = batch.slot(row);
             let heads = keys
                 .chunks_exact_mut(head_dim)
                 .zip(values.chunks_exact(head_dim));
@@ -164,7 +168,7 @@ impl Attention {
         let heads_per_tile = group.min(TILE);
         let rows_per_tile = TILE / heads_per_tile;
         let mut tiles = Vec::new();
-        for seq_idx in 0..batch.seqs.len() {
+        for seq_idx in 0..batch.num_seqs() {
             let rows = batch.rows(seq_idx);
             for first in rows.clone().step_by(rows_per_tile) {
                 for kv_head in 0..self.num_kv_heads {
@@ -180,6 +184,7 @@ impl Attention {
                 }
             }
         }
+        batch.poison_padding(mixed, self.num_heads * self.head_dim);
         let mixed = Disjoint::new(mixed);
         step.machine.pool.run(tiles.len(), &|idx| {
             // SAFETY: tiles share no pair of row and head, and each is one task.
@@ -211,9 +216,10 @@ impl Attention {
             }
         }
         let last_pos = batch.pos(task.rows.end - 1).0 as usize;
-        let table = &batch.seqs[task.seq_idx].block_table;
+        let table = batch.block_table(task.seq_idx);
         let mut valid = [0; TILE];
         for (block_idx, &block) in table[..=last_pos / BLOCK].iter().enumerate() {
+            let block = BlockId(block);
             for (valid, &(row, _)) in valid.iter_mut().zip(&places[..num_queries]) {
                 let num_seen = batch.pos(row).0 as usize + 1;
                 *valid = num_seen.saturating_sub(block_idx * BLOCK).min(BLOCK);

@@ -172,10 +172,13 @@ impl DeltaNet {
             channels,
             ROWS_PER_TASK,
             &|row, out| {
-                let (seq_idx, query_idx) = batch.owner(row);
-                let plan = &batch.seqs[seq_idx].rows;
+                // Padding is like the first token of a sequence that keeps nothing.
+                let (query_idx, read) = match batch.owner(row) {
+                    Some((seq_idx, query_idx)) => (query_idx, batch.state_read(seq_idx)),
+                    None => (0, None),
+                };
                 // SAFETY: a row that is read in a step is never written in it, which check_plan holds.
-                let past = plan.read.map(|read| unsafe { rows.conv(read) });
+                let past = read.map(|read| unsafe { rows.conv(read) });
                 // The input `back` tokens before this one: from this step, from the row, or nothing yet.
                 let input = |back: usize| -> &[f32] {
                     if back <= query_idx {
@@ -193,13 +196,9 @@ impl DeltaNet {
                     *slot = input(taps - 1 - tap);
                 }
                 let inputs = &inputs[..taps];
-                let write = plan
-                    .writes
-                    .iter()
-                    .find(|write| write.query_idx as usize == query_idx);
-                if let Some(write) = write {
+                if let Some(write) = batch.state_write(row) {
                     // SAFETY: a row that is written is named once in a step, and this token has one task.
-                    let state = unsafe { rows.conv_mut(write.row) };
+                    let state = unsafe { rows.conv_mut(write) };
                     for (to, from) in state.chunks_exact_mut(channels).zip(&inputs[1..]) {
                         to.copy_from_slice(from);
                     }
@@ -236,10 +235,11 @@ impl DeltaNet {
     /// Per sequence and value head: the recurrence, token by token. `out` is (rows, values).
     fn recur(&self, step: &Step<'_>, rows: &LayerRows<'_>, buffers: &Buffers<'_>, out: &mut [f32]) {
         let heads = self.dims.num_value_heads;
+        step.batch.poison_padding(out, self.num_values());
         let out = Disjoint::new(out);
         step.machine
             .pool
-            .run(step.batch.seqs.len() * heads, &|task| {
+            .run(step.batch.num_seqs() * heads, &|task| {
                 // SAFETY: each pair of sequence and head is one task, and no two sequences write one row.
                 unsafe { self.recur_head(step, rows, buffers, (task / heads, task % heads), &out) };
             });
@@ -256,26 +256,27 @@ impl DeltaNet {
         out: &Disjoint<'_>,
     ) {
         let (isa, batch, dims) = (step.machine.isa, step.batch, &self.dims);
-        let plan = &batch.seqs[seq_idx].rows;
         let (keys, values) = (dims.key_head_dim, dims.value_head_dim);
         let key_head = head / (dims.num_value_heads / dims.num_key_heads);
-        let mut writes = plan.writes.iter().peekable();
+        let writes = batch.rows(seq_idx);
+        let writes = writes.filter_map(|row| Some((row, batch.state_write(row)?)));
+        let mut writes = writes.peekable();
         let mut held = Vec::new();
         // The state is computed in the first row that is written, and copied on to each later one.
         let mut state: &mut [f32] = match writes.peek() {
             // SAFETY: passed on.
-            Some(write) => unsafe { rows.head_mut(write.row, head) },
+            Some(&(_, write)) => unsafe { rows.head_mut(write, head) },
             None => {
                 held.resize(keys * values, 0.0);
                 &mut held
             }
         };
-        match plan.read {
+        match batch.state_read(seq_idx) {
             // SAFETY: a row that is read in a step is never written in it.
             Some(read) => state.copy_from_slice(unsafe { rows.head(read, head) }),
             None => state.fill(0.0),
         }
-        for (query_idx, row) in batch.rows(seq_idx).enumerate() {
+        for row in batch.rows(seq_idx) {
             let mixed = &buffers.mixed[row * self.channels()..(row + 1) * self.channels()];
             let key_width = dims.num_key_heads * keys;
             let gates = &buffers.gates[row * 2 * dims.num_value_heads..];
@@ -305,17 +306,13 @@ impl DeltaNet {
                     out: unsafe { out.slice(row * self.num_values() + head * values, values) },
                 },
             );
-            if writes
-                .peek()
-                .is_some_and(|write| write.query_idx as usize == query_idx)
+            if writes.next_if(|&(written, _)| written == row).is_some()
+                && let Some(&(_, write)) = writes.peek()
             {
-                writes.next();
-                if let Some(write) = writes.peek() {
-                    // SAFETY: passed on; rows of one sequence differ from each other.
-                    let next = unsafe { rows.head_mut(write.row, head) };
-                    next.copy_from_slice(state);
-                    state = next;
-                }
+                // SAFETY: passed on; rows of one sequence differ from each other.
+                let next = unsafe { rows.head_mut(write, head) };
+                next.copy_from_slice(state);
+                state = next;
             }
         }
     }

@@ -34,6 +34,21 @@ pub(crate) struct Scratch {
     pub(crate) gates: Vec<f32>,
 }
 
+impl Scratch {
+    /// Leaves nothing of an earlier step.
+    pub(crate) fn poison(&mut self) {
+        let Scratch {
+            projected,
+            mixed,
+            inner,
+            gates,
+        } = self;
+        for buffer in [projected, mixed, inner, gates] {
+            buffer.fill(f32::NAN);
+        }
+    }
+}
+
 /// `out = norm(x)`, row by row; rows whose sum of squares overflows are marked.
 pub(crate) fn normalise(
     machine: Machine<'_>,

@@ -18,6 +18,7 @@ use crate::load::{Embedding, LoadError, Loader, Norm, NormKind, Split};
 use crate::{Linear, kernels};
 use lockstep_numerics::rotary::{Rotary, RotaryScaling, RotaryTable};
 use lockstep_package::{Architecture, ModelConfig, RopeScaling};
+use lockstep_step::NO_ID;
 
 /// What a layer mixes tokens with.
 pub(crate) enum Mixer {
@@ -108,6 +109,16 @@ struct Buffers {
     mixed: Vec<f32>,
 }
 
+impl Buffers {
+    /// Leaves nothing of an earlier step.
+    fn poison(&mut self) {
+        for buffer in [&mut self.x, &mut self.normed, &mut self.mixed] {
+            buffer.fill(f32::NAN);
+        }
+        self.scratch.poison();
+    }
+}
+
 /// Intermediate results of a whole step, for comparisons with an oracle.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
@@ -122,8 +133,8 @@ pub struct Probe {
 
 /// What a step is to leave behind besides blocks and rows.
 pub(crate) struct Wanted<'a> {
-    /// The rows whose logits are wanted.
-    pub(crate) selected: &'a [usize],
+    /// The rows whose logits are wanted; padding is not a row.
+    pub(crate) selected: &'a [u32],
     /// (selected, vocab_size)
     pub(crate) logits: &'a mut [f32],
     /// Where hidden states go.
@@ -180,19 +191,24 @@ impl Model {
             batch,
             rotary: &self.rotary,
         };
+        if batch.is_fixed() {
+            memory.buffers.poison();
+        }
         let x = sized(&mut memory.buffers.x, m * hidden);
         for_rows(machine.pool, x, hidden, ROWS_PER_TASK, &|row, x| {
             self.embed(batch, row, x);
         });
         for (idx, layer) in self.layers.iter().enumerate() {
             if let Some(probe) = wanted.probe.as_deref_mut() {
-                probe.hidden.push(memory.buffers.x[..m * hidden].to_vec());
+                let len = batch.num_real_rows() * hidden;
+                probe.hidden.push(memory.buffers.x[..len].to_vec());
             }
             layer.forward(&step, idx, memory, faults);
         }
         if let Some(probe) = wanted.probe.take() {
             let mut normed = Vec::new();
-            self.normed(machine, m, memory, &mut normed);
+            self.normed(machine, batch, memory, &mut normed);
+            normed.truncate(batch.num_real_rows() * hidden);
             probe.hidden.push(normed);
         }
         self.head(machine, memory, faults, wanted);
@@ -200,20 +216,26 @@ impl Model {
 
     /// Writes the embedding of a row's token.
     fn embed(&self, batch: &Batch<'_>, row: usize, out: &mut [f32]) {
-        self.embedding.row(batch.tokens[row].0 as usize, out);
+        match batch.token(row) {
+            Some(token) => self.embedding.row(token.0 as usize, out),
+            None => out.fill(f32::NAN),
+        }
     }
 
-    /// What the head sees of all `m` rows of the step that was just run: (rows, hidden). A row that is not
+    /// What the head sees of all rows of the step that was just run: (rows, hidden). A row that is not
     /// finite is no error here.
     pub(crate) fn normed(
         &self,
         machine: Machine<'_>,
-        m: usize,
+        batch: &Batch<'_>,
         memory: &Memory,
         out: &mut Vec<f32>,
     ) {
-        let (out, x) = (sized(out, m * self.hidden), &memory.buffers.x);
-        normalise(machine, &self.final_norm, x, out, &Faults::new(m));
+        let (out, x) = (
+            sized(out, batch.num_rows() * self.hidden),
+            &memory.buffers.x,
+        );
+        normalise(machine, &self.final_norm, x, out, &Faults::of(batch));
     }
 
     /// Logits of `m` rows that are normed already: (rows, vocab_size).
@@ -241,7 +263,11 @@ impl Model {
         {
             let faults = &*faults;
             for_rows(machine.pool, normed, hidden, ROWS_PER_TASK, &|idx, out| {
-                let row = selected[idx];
+                if selected[idx] == NO_ID {
+                    out.fill(f32::NAN);
+                    return;
+                }
+                let row = selected[idx] as usize;
                 let finite = kernels::run(
                     machine.isa,
                     kernels::RmsNorm {
@@ -262,14 +288,22 @@ impl Model {
             .forward(machine.isa, machine.pool, normed, selected.len(), logits);
         let vocab_size = self.vocab_size();
         machine.pool.run(selected.len(), &|idx| {
-            let row = &logits[idx * vocab_size..(idx + 1) * vocab_size];
-            faults.check(machine.isa, selected[idx], row);
+            if selected[idx] != NO_ID {
+                let row = &logits[idx * vocab_size..(idx + 1) * vocab_size];
+                faults.check(machine.isa, selected[idx] as usize, row);
+            }
         });
         faults.collect(op("head"));
     }
 }
 
 impl Memory {
+    /// Everything that is kept between steps.
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> impl Iterator<Item = f32> {
+        self.cache.contents().chain(self.rows.contents())
+    }
+
     /// Memory for this many blocks and rows; the system provides it as it is used.
     pub(crate) fn new(config: &ModelConfig, num_blocks: usize, num_rows: usize) -> Memory {
         let num_state_layers = num_state_layers(config);

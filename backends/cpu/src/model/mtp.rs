@@ -62,6 +62,12 @@ impl MtpMemory {
         }
     }
 
+    /// Everything that is kept between steps.
+    #[cfg(test)]
+    pub(crate) fn contents(&self) -> impl Iterator<Item = f32> {
+        self.memory.contents().chain(self.outputs.contents())
+    }
+
     /// Bytes that all blocks together can take.
     pub(crate) fn num_bytes(&self) -> usize {
         self.memory.cache.num_bytes() + self.outputs.num_bytes()
@@ -116,7 +122,7 @@ impl Mtp {
         let Memory { cache, buffers, .. } = &mut memory.memory;
         let x = sized(&mut buffers.x, len);
         let normed = sized(&mut buffers.normed, len);
-        let faults = Faults::new(batch.num_rows());
+        let faults = Faults::of(batch);
         normalise(machine, &self.layer.mixer_norm, x, normed, &faults);
         let step = step(machine, model, batch);
         attention.remember(&step, cache, &mut buffers.scratch, normed);
@@ -134,7 +140,7 @@ impl Mtp {
         out: &mut Vec<f32>,
     ) {
         self.enter(machine, model, batch, (within, before), memory);
-        let mut faults = Faults::new(batch.num_rows());
+        let mut faults = Faults::of(batch);
         let step = step(machine, model, batch);
         self.layer
             .forward(&step, 0, &mut memory.memory, &mut faults);
@@ -155,8 +161,8 @@ impl Mtp {
         let before = (outputs, Before::Kept);
         self.forward(machine, model, batch, before, memory, &mut out);
         self.keep(batch, outputs, memory);
-        let mut logits = vec![0.0; batch.num_rows() * model.vocab_size()];
-        model.logits(machine, &out, batch.num_rows(), &mut logits);
+        let mut logits = vec![0.0; batch.num_real_rows() * model.vocab_size()];
+        model.logits(machine, &out, batch.num_real_rows(), &mut logits);
         logits
     }
 
@@ -164,7 +170,9 @@ impl Mtp {
     fn keep(&self, batch: &Batch<'_>, outputs: &[f32], memory: &mut MtpMemory) {
         let width = self.norm.weight.len();
         for (row, output) in outputs.chunks_exact(width).enumerate() {
-            memory.outputs.write(batch.slot(row), output);
+            if let Some(slot) = batch.slot(row) {
+                memory.outputs.write(slot, output);
+            }
         }
     }
 
@@ -178,18 +186,24 @@ impl Mtp {
         memory: &mut MtpMemory,
     ) {
         let (hidden, m) = (model.hidden, batch.num_rows());
-        let zeros = vec![0.0; hidden];
+        let (zeros, nothing) = (vec![0.0; hidden], vec![f32::NAN; hidden]);
         let kept = &memory.outputs;
         let before_row = |row: usize| -> &[f32] {
-            let (seq_idx, query_idx) = batch.owner(row);
+            let Some((seq_idx, query_idx)) = batch.owner(row) else {
+                return &nothing;
+            };
             let pos = batch.pos(row).0;
             match (query_idx, &before) {
                 (1.., _) => &within[(row - 1) * hidden..row * hidden],
                 (0, Before::Own(own)) => &own[seq_idx * hidden..(seq_idx + 1) * hidden],
                 (0, Before::Kept) if pos == 0 => &zeros,
-                (0, Before::Kept) => kept.read(batch.seqs[seq_idx].slot(Pos(pos - 1))),
+                (0, Before::Kept) => kept.read(batch.slot_at(seq_idx, Pos(pos - 1))),
             }
         };
+        if batch.is_fixed() {
+            memory.memory.buffers.poison();
+            memory.pairs.fill(f32::NAN);
+        }
         let pairs = sized(&mut memory.pairs, m * 2 * hidden);
         for_rows(
             machine.pool,

@@ -222,7 +222,8 @@ fn the_embedded_head_is_often_right() {
         share(2)
     );
     assert!(counts[0].1 > 100, "{counts:?}");
-    assert!(share(0) > 0.5 && share(1) > 0.25, "{counts:?}");
+    // Over 100 prompts it is 0.928, 0.428 and 0.557.
+    assert!(share(0) > 0.7 && share(1) > 0.3, "{counts:?}");
 }
 
 #[test]

@@ -187,6 +187,7 @@ impl LawModel {
             query_tokens_max: QUERY_TOKENS_MAX,
             seq_len_max: Some(QUERY_TOKENS_MAX),
             mtp: room.mtp && self.has_mtp(),
+            static_buffers: false,
         };
         let draft = room
             .draft_pick
