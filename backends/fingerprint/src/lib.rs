@@ -15,8 +15,8 @@ use lockstep_numerics::sampler::Sampler;
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
     Backend, BackendError, BackendLimits, LayoutShape, MaskSet, ModelDrafter, PlanError, Proposal,
-    ProposalPlan, SeqError, SeqOutput, StepId, StepLayout, StepOutput, StepPlan, TokenId,
-    check_plan, check_proposals,
+    ProposalPlan, SeqError, SeqOutput, SeqProposalPlan, StepId, StepLayout, StepOutput, StepPlan,
+    TokenId, check_plan, check_proposals,
 };
 use model::{Model, States};
 pub use script::Script;
@@ -190,7 +190,11 @@ impl Backend for Fingerprint {
 
     fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
         check_proposals(plan, &self.config.limits).map_err(BackendError::Refused)?;
-        if let Some(ask) = plan.seqs.iter().find(|ask| !self.has_drafter(ask.drafter)) {
+        // One request that names a drafter that isn't there takes no drafts from the others.
+        let is_there = |ask: &SeqProposalPlan| self.has_drafter(ask.drafter);
+        if let Some(ask) = plan.seqs.first()
+            && !plan.seqs.iter().any(is_there)
+        {
             let message = format!(
                 "sequence {} asks {:?}, which is not there",
                 ask.seq, ask.drafter

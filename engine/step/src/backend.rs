@@ -86,7 +86,7 @@ pub trait Backend {
     /// Asks a model that drafts. No step is lost where this fails: there are no drafts then.
     ///
     /// # Errors
-    /// If there is no such drafter, the question breaks a rule, or the device failed.
+    /// If none of the drafters that are asked is there, the question breaks a rule, or the device failed.
     fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
         let names = plan.seqs.iter().map(|seq| seq.drafter);
         Err(BackendError::Device(format!(

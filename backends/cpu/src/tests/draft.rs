@@ -246,7 +246,12 @@ fn the_head_is_asked_for_by_name_or_is_not_there() {
     let rule = PlanRule::QuerySize;
     assert!(matches!(asked, Err(BackendError::Refused(error)) if error.rule == rule));
     // From the first token on, of which nothing is computed.
-    assert_eq!(propose(&mut backend, vec![ask])[0].len(), 2);
+    assert_eq!(propose(&mut backend, vec![ask.clone()])[0].len(), 2);
+    // One that asks in vain leaves the others what they get.
+    let mut other = Speaker::new(1, vec![TokenId(1); 3], SamplingParams::greedy());
+    let in_vain = other.ask(&mut pools, ModelDrafter::DraftModel, 2);
+    let found = propose(&mut backend, vec![ask, in_vain]);
+    assert_eq!([found[0].len(), found[1].len()], [2, 0]);
 
     let error = CpuBackend::load(&open("llama"), &options(true), &NoProgress).err();
     let error = error.map(|error| error.to_string()).unwrap_or_default();
