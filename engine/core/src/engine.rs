@@ -310,11 +310,19 @@ impl Engine {
                 rows.entry(row.0).or_insert((0u32, 0u32)).0 += 1;
             }
         }
+        for block in self.scheduler.memory.blocks.given_up() {
+            blocks.entry(block.0).or_insert((0, 0)).1 += 1;
+        }
         for part in self.in_flight.parts() {
+            #[cfg(test)]
             for block in &part.blocks {
-                blocks.entry(block.0).or_insert((0, 0)).1 += 1;
+                // Somebody must hold what a step in flight names.
+                if !blocks.contains_key(&block.0) {
+                    let pool = self.scheduler.memory.blocks.pool();
+                    return Err(pool.misuse(block.0, "account for"));
+                }
             }
-            for row in part.read.into_iter().chain(part.written()) {
+            if let Some(row) = part.read {
                 rows.entry(row.0).or_insert((0, 0)).1 += 1;
             }
             for row in part.written() {

@@ -4,7 +4,7 @@
 
 use crate::{RequestError, draft::Draft, memory::State};
 use alloc::{collections::VecDeque, vec::Vec};
-use lockstep_step::{BlockId, RowId, SeqId, StepId};
+use lockstep_step::{RowId, SeqId, StepId};
 
 /// Steps that may run at once: one that is computed, and the next.
 const STEPS_MAX: usize = 2;
@@ -20,15 +20,16 @@ pub(crate) struct RunningSeq {
     /// Query tokens after them that are not.
     pub(crate) drafts: Vec<Draft>,
     pub(crate) num_scored: usize,
-    /// Blocks that the plan names; leased.
-    pub(crate) blocks: Vec<BlockId>,
+    /// Blocks that the plan names. What holds them is said in `blocks.rs`; here tests see that it does.
+    #[cfg(test)]
+    pub(crate) blocks: Vec<lockstep_step::BlockId>,
     /// The row that the plan reads; leased.
     pub(crate) read: Option<RowId>,
-    /// Rows written at lengths that are worth keeping, with the index of the query token before; leased, and
-    /// owned by the step.
+    /// Rows written at lengths that are worth keeping, with the index of the query token before; owned by the
+    /// step.
     pub(crate) kept: Vec<(usize, RowId)>,
-    /// `writes[i]` receives the state after the committed tokens and `i` drafts; leased, and owned by
-    /// the step until a commit gives one of them to the sequence.
+    /// `writes[i]` receives the state after the committed tokens and `i` drafts; owned by the step until a
+    /// commit gives one of them to the sequence.
     pub(crate) writes: Vec<RowId>,
     pub(crate) masks: MaskState,
 }

@@ -20,6 +20,7 @@ impl Engine {
             });
         };
         check_shape(&running, &output)?;
+        self.scheduler.memory.blocks.end_step()?;
         if let Some(ledger) = &mut self.ledger {
             ledger.note_draws(&output);
         }
@@ -38,6 +39,7 @@ impl Engine {
         let Some(running) = self.in_flight.pop(step) else {
             return Ok(());
         };
+        self.scheduler.memory.blocks.end_step()?;
         for part in &running.seqs {
             self.end_with(part.seq, RequestError::Engine(error.clone()))?;
             self.end_leases(part, None)?;
@@ -166,8 +168,7 @@ impl Engine {
     /// Ends what a part of a step held. Rows that nobody keeps are given up.
     fn end_leases(&mut self, part: &RunningSeq, kept: Option<RowId>) -> Result<(), EngineFault> {
         let memory = &mut self.scheduler.memory;
-        memory.blocks.end_lease(&part.blocks)?;
-        for row in part.read.into_iter().chain(part.written()) {
+        if let Some(row) = part.read {
             memory.rows.end_lease(row)?;
         }
         for row in part.written().filter(|&row| Some(row) != kept) {

@@ -1,11 +1,11 @@
 //! From a choice of sequences to a plan: writes down every block and row by id, checks the rules, and
-//! leases what the plan names. No counter of a sequence moves here.
+//! holds what the plan names. No counter of a sequence moves here.
 
 use super::Engine;
 use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::scheduler::{Budget, Part};
 use crate::sequence::num_blocks_for;
-use crate::{DraftSource, EngineFault, EventKind, RequestError};
+use crate::{EngineFault, EventKind, RequestError};
 use alloc::vec::Vec;
 use lockstep_step::{
     MaskRow, Pos, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepId, StepPlan,
@@ -113,21 +113,31 @@ impl Engine {
         }
     }
 
-    /// Notes that a plan runs: what it names is leased until its commit.
+    /// Notes that a plan runs: what it names is held until its commit.
     fn launch(&mut self, plan: &StepPlan, parts: Vec<Part>) -> Result<(), EngineFault> {
         self.totals.num_steps += 1;
         self.totals.num_steps_overlapped += u64::from(!self.in_flight.is_empty());
         self.totals.num_query_tokens += plan.num_query_tokens() as u64;
+        self.scheduler.memory.blocks.begin_step();
         let mut seqs = Vec::with_capacity(parts.len());
         for (planned, part) in plan.seqs.iter().zip(parts) {
             let num_drafts = part.drafts.len();
             self.totals.num_drafts += num_drafts as u64;
-            let sources: Vec<DraftSource> = part.drafts.iter().map(|draft| draft.source).collect();
-            let memory = &mut self.scheduler.memory;
-            memory.blocks.lease(&planned.block_table)?;
-            let written = planned.rows.writes.iter().map(|write| write.row);
-            for row in planned.rows.read.into_iter().chain(written) {
-                memory.rows.lease(row)?;
+            if let Some(row) = planned.rows.read {
+                self.scheduler.memory.rows.lease(row)?;
+            }
+            if let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) {
+                for draft in &part.drafts {
+                    self.totals.drafts.note_proposed(draft.source);
+                    seq.drafts.totals.note_proposed(draft.source);
+                }
+                let in_flight = part.standing.in_flight.as_ref();
+                let num_before =
+                    in_flight.map_or(seq.drafts.num_accepted(), |drawing| drawing.drafts.len());
+                self.totals.num_shorter_parts += u64::from(num_drafts < num_before);
+                if !core::mem::replace(&mut seq.was_scheduled, true) {
+                    self.emit(part.seq, 0, EventKind::Scheduled);
+                }
             }
             seqs.push(RunningSeq {
                 seq: part.seq,
@@ -135,6 +145,7 @@ impl Engine {
                 num_committed: part.num_committed,
                 drafts: part.drafts,
                 num_scored: planned.scored.len(),
+                #[cfg(test)]
                 blocks: planned.block_table.clone(),
                 read: planned.rows.read,
                 kept: part.kept,
@@ -145,21 +156,6 @@ impl Engine {
                     MaskState::Free
                 },
             });
-            let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) else {
-                continue;
-            };
-            for source in sources {
-                self.totals.drafts.note_proposed(source);
-                seq.drafts.totals.note_proposed(source);
-            }
-            let in_flight = part.standing.in_flight.as_ref();
-            let num_before =
-                in_flight.map_or(seq.drafts.num_accepted(), |drawing| drawing.drafts.len());
-            let is_shorter = num_drafts < num_before;
-            self.totals.num_shorter_parts += u64::from(is_shorter);
-            if !core::mem::replace(&mut seq.was_scheduled, true) {
-                self.emit(part.seq, 0, EventKind::Scheduled);
-            }
         }
         self.in_flight.push(RunningStep {
             step: plan.step,
