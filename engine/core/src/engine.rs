@@ -18,8 +18,8 @@ use crate::{
 };
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use lockstep_step::{
-    BLOCK_LEN, BackendLimits, Ledger, MaskSet, Proposal, ProposalPlan, SeqId, StepId, StepOutput,
-    StepPlan, check_proposals,
+    BLOCK_LEN, BackendLimits, Ledger, MaskSet, PlanChecker, Proposal, ProposalPlan, SeqId, StepId,
+    StepOutput, StepPlan, check_proposals,
 };
 
 /// A continuous batch over one backend.
@@ -32,6 +32,7 @@ pub struct Engine {
     proposals: Proposals,
     /// Every plan so far, as far as the rules need it; only where plans are checked in full.
     ledger: Option<Ledger>,
+    checker: PlanChecker,
     events: Vec<Event>,
     totals: Totals,
     now: Time,
@@ -61,6 +62,7 @@ impl Engine {
             in_flight: InFlight::default(),
             proposals: Proposals::default(),
             ledger: config.checked.then(Ledger::new),
+            checker: PlanChecker::default(),
             events: Vec::new(),
             totals: Totals::default(),
             now: Time::default(),
@@ -256,7 +258,7 @@ impl Engine {
 
     /// Whether a sequence was taken and has not ended.
     pub fn is_live(&self, seq: SeqId) -> bool {
-        self.scheduler.seqs.contains_key(&seq)
+        self.scheduler.seqs.contains(seq)
     }
 
     /// The first broken invariant, if there is one: stop the engine.
@@ -285,7 +287,7 @@ impl Engine {
 
     /// Lets a drafter propose for a sequence. False if there is no such sequence, or no longer.
     pub fn set_drafter(&mut self, seq: SeqId, drafter: Drafter) -> bool {
-        let found = self.scheduler.seqs.get_mut(&seq);
+        let found = self.scheduler.seqs.get_mut(seq);
         found.map(|seq| seq.drafts.set(drafter)).is_some()
     }
 
@@ -302,7 +304,7 @@ impl Engine {
         }
         let nothing_runs = !self.has_work();
         let (mut blocks, mut rows) = (BTreeMap::new(), BTreeMap::new());
-        for seq in self.scheduler.seqs.values() {
+        for (_, seq) in self.scheduler.seqs.iter() {
             for block in &seq.block_table {
                 blocks.entry(block.0).or_insert((0u32, 0u32)).0 += 1;
             }

@@ -17,6 +17,7 @@ mod event;
 mod fault;
 mod in_flight;
 mod leases;
+mod live;
 mod mask_job;
 mod memory;
 mod output;

@@ -69,7 +69,7 @@ impl Proposals {
         let running = scheduler.running().to_vec();
         let mut seqs = Vec::new();
         for &id in &running {
-            let Some(seq) = scheduler.seqs.get_mut(&id) else {
+            let Some(seq) = scheduler.seqs.get_mut(id) else {
                 continue;
             };
             let Some(model) = seq.drafts.model() else {

@@ -4,15 +4,13 @@
 use crate::constraint::Constraint;
 use crate::draft::{Draft, DraftBounds, RecentOutputs, Written};
 use crate::in_flight::InFlight;
+use crate::live::Live;
 use crate::memory::Memory;
 use crate::proposals::Proposals;
 use crate::sequence::{Sequence, num_blocks_for};
 use crate::standing::Standing;
 use crate::{EngineFault, RejectedDrafts, Time};
-use alloc::{
-    collections::{BTreeMap, VecDeque},
-    vec::Vec,
-};
+use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use lockstep_step::{RowId, SeqId};
 
 /// What a step may have.
@@ -63,10 +61,12 @@ pub(crate) struct Choice {
 
 /// The sequences, their order, and what they hold.
 pub(crate) struct Scheduler {
-    pub(crate) seqs: BTreeMap<SeqId, Sequence>,
-    /// First come, first served; a preempted sequence goes to the front.
+    pub(crate) seqs: Live<Sequence>,
+    /// First come, first served; a preempted sequence goes to the front. In ascending order of id.
     waiting: VecDeque<SeqId>,
-    /// In the order of admission: the last is the youngest, which gives way first.
+    num_waiting_tokens: u64,
+    /// In the order of admission: the last is the youngest, which gives way first. That too is the order of
+    /// ids, and all are below those that wait: nobody is admitted before who came first.
     running: Vec<SeqId>,
     pub(crate) memory: Memory,
     /// Whether somebody found no room while a step was in flight: what that step names can't be had. No step
@@ -79,8 +79,9 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(memory: Memory) -> Scheduler {
         Scheduler {
-            seqs: BTreeMap::new(),
+            seqs: Live::default(),
             waiting: VecDeque::new(),
+            num_waiting_tokens: 0,
             running: Vec::new(),
             memory,
             needs_room: false,
@@ -98,29 +99,34 @@ impl Scheduler {
 
     /// Tokens of waiting sequences.
     pub(crate) fn num_waiting_tokens(&self) -> u64 {
-        let waiting = self.waiting.iter().filter_map(|seq| self.seqs.get(seq));
-        waiting.map(|seq| seq.token_ids.len() as u64).sum()
+        self.num_waiting_tokens
     }
 
     /// When the longest waiting sequence came.
     pub(crate) fn oldest_waiting(&self) -> Option<Time> {
-        let waiting = self.waiting.iter().filter_map(|seq| self.seqs.get(seq));
-        waiting.map(|seq| seq.arrived).min()
+        let first = self.seqs.get(*self.waiting.front()?)?;
+        Some(first.arrived)
     }
 
     pub(crate) fn push(&mut self, id: SeqId, seq: Sequence) {
+        self.num_waiting_tokens += seq.token_ids.len() as u64;
         self.seqs.insert(id, seq);
         self.waiting.push_back(id);
     }
 
     /// Takes a sequence out and releases what it owns. What a running step names stays held by its
     /// lease.
-    pub(crate) fn remove(&mut self, id: SeqId) -> Result<Option<Sequence>, EngineFault> {
-        let Some(mut seq) = self.seqs.remove(&id) else {
+    pub(crate) fn remove(&mut self, id: SeqId) -> Result<Option<Box<Sequence>>, EngineFault> {
+        let Some(mut seq) = self.seqs.remove(id) else {
             return Ok(None);
         };
-        self.waiting.retain(|&waiting| waiting != id);
-        self.running.retain(|&running| running != id);
+        if let Ok(at) = self.waiting.binary_search(&id) {
+            self.waiting.remove(at);
+            self.num_waiting_tokens -= seq.token_ids.len() as u64;
+        }
+        if let Ok(at) = self.running.binary_search(&id) {
+            self.running.remove(at);
+        }
         self.memory.release(&mut seq)?;
         Ok(Some(seq))
     }
@@ -200,6 +206,7 @@ impl Scheduler {
         if !self.memory.admit(seq)? {
             return Ok(None);
         }
+        self.num_waiting_tokens -= seq.token_ids.len() as u64;
         self.waiting.pop_front();
         self.running.push(id);
         let idx = self.running.len() - 1;
@@ -290,13 +297,30 @@ impl Scheduler {
     fn preempt(&mut self, id: SeqId) -> Result<(), EngineFault> {
         let seq = get(&mut self.seqs, id)?;
         self.memory.release(seq)?;
+        self.num_waiting_tokens += seq.token_ids.len() as u64;
         self.waiting.push_front(id);
         Ok(())
     }
 
-    /// Each sequence stands in exactly one list, and a waiting one holds nothing.
+    /// Each sequence stands in exactly one list, in its order, and a waiting one holds nothing.
     pub(crate) fn check_lists(&self) -> Result<(), EngineFault> {
-        for (&id, seq) in &self.seqs {
+        let lists = self.running.iter().chain(&self.waiting);
+        if let Some((&seq, _)) = lists.clone().zip(lists.skip(1)).find(|(a, b)| a >= b) {
+            return Err(EngineFault::Sequence {
+                seq,
+                detail: "stands before one that came earlier".into(),
+            });
+        }
+        let waiting = self.waiting.iter().filter_map(|&id| self.seqs.get(id));
+        let num_tokens: u64 = waiting.map(|seq| seq.token_ids.len() as u64).sum();
+        if num_tokens != self.num_waiting_tokens {
+            let (id, counted) = (self.waiting.front().copied(), self.num_waiting_tokens);
+            return Err(EngineFault::Sequence {
+                seq: id.unwrap_or_default(),
+                detail: alloc::format!("{counted} waiting tokens are counted, not {num_tokens}"),
+            });
+        }
+        for (id, seq) in self.seqs.iter() {
             let is =
                 |list: &mut dyn Iterator<Item = &SeqId>| list.filter(|&&other| other == id).count();
             let num_waiting = is(&mut self.waiting.iter());
@@ -328,7 +352,7 @@ impl Scheduler {
         let lent = |seq: &Sequence| seq.constraint.as_ref().is_some_and(Constraint::is_lent);
         match self.seqs.iter().find(|(_, seq)| lent(seq)) {
             None => Ok(()),
-            Some((&id, _)) => Err(EngineFault::Sequence {
+            Some((id, _)) => Err(EngineFault::Sequence {
                 seq: id,
                 detail: "its matcher is lent, and no step runs".into(),
             }),
@@ -374,8 +398,8 @@ fn trim(seq: &mut Sequence, standing: &Standing, drafts: &mut Vec<Draft>) {
     }
 }
 
-fn get(seqs: &mut BTreeMap<SeqId, Sequence>, id: SeqId) -> Result<&mut Sequence, EngineFault> {
-    seqs.get_mut(&id).ok_or_else(|| EngineFault::Sequence {
+fn get(seqs: &mut Live<Sequence>, id: SeqId) -> Result<&mut Sequence, EngineFault> {
+    seqs.get_mut(id).ok_or_else(|| EngineFault::Sequence {
         seq: id,
         detail: "is in a list and does not exist".into(),
     })

@@ -55,7 +55,7 @@ impl Engine {
         draws: Result<Vec<Draw>, SeqError>,
     ) -> Result<Option<RowId>, EngineFault> {
         // It ended while the step ran: what was drawn after that is nobody's.
-        let Some(seq) = self.scheduler.seqs.get(&part.seq) else {
+        let Some(seq) = self.scheduler.seqs.get(part.seq) else {
             return Ok(None);
         };
         if !part.counts_for(seq) {
@@ -88,7 +88,7 @@ impl Engine {
             if is_draft {
                 let source = part.drafts[idx].source;
                 self.totals.drafts.note_accepted(source);
-                if let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) {
+                if let Some(seq) = self.scheduler.seqs.get_mut(part.seq) {
                     seq.drafts.totals.note_accepted(source);
                 }
             }
@@ -107,7 +107,7 @@ impl Engine {
 
     /// Takes one token: the matcher, then the output. Some if the sequence ends with it.
     fn push_token(&mut self, id: SeqId, draw: Draw) -> Option<Ending> {
-        let seq = self.scheduler.seqs.get_mut(&id)?;
+        let seq = self.scheduler.seqs.get_mut(id)?;
         let token = draw.token;
         if let Some(constraint) = &mut seq.constraint
             && !seq.output.is_end(token)
@@ -134,7 +134,7 @@ impl Engine {
         num_accepted: usize,
     ) -> Result<Option<RowId>, EngineFault> {
         let (seqs, memory) = (&mut self.scheduler.seqs, &mut self.scheduler.memory);
-        let Some(seq) = seqs.get_mut(&part.seq) else {
+        let Some(seq) = seqs.get_mut(part.seq) else {
             return Ok(None);
         };
         let states = part.states(num_accepted);

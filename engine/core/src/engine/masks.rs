@@ -22,7 +22,7 @@ impl Engine {
             // An aborted sequence needs no masks: its draws go nowhere.
             let (Some(part), Some(seq)) = (
                 self.in_flight.get_mut(plan.step, planned.seq),
-                self.scheduler.seqs.get_mut(&planned.seq),
+                self.scheduler.seqs.get_mut(planned.seq),
             ) else {
                 continue;
             };
@@ -67,7 +67,7 @@ impl Engine {
             // Whoever ended meanwhile takes its matcher along, and its rows stay empty.
             let (Some(part), Some(seq)) = (
                 self.in_flight.get_mut(plan.step, planned.seq),
-                self.scheduler.seqs.get_mut(&planned.seq),
+                self.scheduler.seqs.get_mut(planned.seq),
             ) else {
                 continue;
             };

@@ -9,7 +9,6 @@ use crate::{EngineFault, EventKind, RequestError};
 use alloc::vec::Vec;
 use lockstep_step::{
     MaskRow, Pos, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepId, StepPlan,
-    check_plan,
 };
 
 /// How planning a step went.
@@ -37,7 +36,7 @@ impl Engine {
         self.proposals.clear();
         for &id in &choice.preempted {
             self.totals.num_preemptions += 1;
-            let at = self.scheduler.seqs[&id].output.num_tokens();
+            let at = self.scheduler.seqs[id].output.num_tokens();
             self.emit(id, at, EventKind::Preempted);
         }
         if choice.parts.is_empty() {
@@ -46,7 +45,7 @@ impl Engine {
         let plan = self.write(&choice.parts);
         let checked = match &mut self.ledger {
             Some(ledger) => ledger.admit(&plan, &self.limits),
-            None => check_plan(&plan, &self.limits),
+            None => self.checker.check(&plan, &self.limits),
         };
         if let Err(error) = checked {
             for part in &choice.parts {
@@ -67,7 +66,7 @@ impl Engine {
         let mut num_mask_rows = 0;
         let mut seqs = Vec::with_capacity(parts.len());
         for part in parts {
-            let seq = &self.scheduler.seqs[&part.seq];
+            let seq = &self.scheduler.seqs[part.seq];
             let (standing, start) = (&part.standing, part.standing.start);
             let mut query = standing.query(seq, part.num_committed);
             let drafts = part.drafts.iter().map(|draft| draft.token);
@@ -126,7 +125,7 @@ impl Engine {
             if let Some(row) = planned.rows.read {
                 self.scheduler.memory.rows.lease(row)?;
             }
-            if let Some(seq) = self.scheduler.seqs.get_mut(&part.seq) {
+            if let Some(seq) = self.scheduler.seqs.get_mut(part.seq) {
                 for draft in &part.drafts {
                     self.totals.drafts.note_proposed(draft.source);
                     seq.drafts.totals.note_proposed(draft.source);
