@@ -9,7 +9,7 @@ mod speculation;
 mod totals;
 
 use crate::constraint::Constraint;
-use alloc::vec::Vec;
+use alloc::{borrow::Cow, vec::Vec};
 use lockstep_step::{ModelDrafter, TokenId};
 use matches::MatchIndex;
 use pace::Pace;
@@ -322,17 +322,20 @@ struct Text<'a> {
 
 impl Text<'_> {
     /// The last tokens, with drafts after them: as many as a match can have.
-    fn end(&self, drafts: &[Draft]) -> Vec<TokenId> {
+    fn end(&self, drafts: &[Draft]) -> Cow<'_, [TokenId]> {
         let tail = self.tokens.len().saturating_sub(matches::LEN_MAX);
-        let mut end = self.tokens[tail..].to_vec();
+        let mut end = Cow::Borrowed(&self.tokens[tail..]);
         let after = self.in_flight.iter().chain(drafts);
-        end.extend(after.map(|draft| draft.token));
+        if after.clone().next().is_some() {
+            end.to_mut().extend(after.map(|draft| draft.token));
+        }
         end
     }
 
     /// Appends what follows an earlier place. It may be copied past the text's end, as far as the copy goes:
     /// so a pattern is repeated.
     fn copy(&self, next: usize, num: usize, source: DraftSource, drafts: &mut Vec<Draft>) {
+        drafts.reserve_exact(num);
         for idx in next..next + num {
             let token = match idx.checked_sub(self.tokens.len()) {
                 None => self.tokens[idx],

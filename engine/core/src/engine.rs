@@ -8,7 +8,7 @@ mod plan;
 
 use crate::in_flight::InFlight;
 use crate::memory::Memory;
-use crate::output::Ending;
+use crate::output::{Ending, Said};
 use crate::proposals::Proposals;
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
@@ -18,8 +18,8 @@ use crate::{
 };
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use lockstep_step::{
-    BLOCK_LEN, BackendLimits, Ledger, MaskSet, PlanChecker, Proposal, ProposalPlan, SeqId, StepId,
-    StepOutput, StepPlan, check_proposals,
+    BLOCK_LEN, BackendLimits, Ledger, MaskSet, PlanChecker, Proposal, ProposalPlan, SeqId, SeqPlan,
+    StepId, StepOutput, StepPlan, check_proposals,
 };
 
 /// A continuous batch over one backend.
@@ -34,6 +34,9 @@ pub struct Engine {
     ledger: Option<Ledger>,
     checker: PlanChecker,
     events: Vec<Event>,
+    said: Said,
+    /// Parts of plans that are done with.
+    spare_parts: Vec<SeqPlan>,
     totals: Totals,
     now: Time,
     fault: Option<EngineFault>,
@@ -64,6 +67,8 @@ impl Engine {
             ledger: config.checked.then(Ledger::new),
             checker: PlanChecker::default(),
             events: Vec::new(),
+            said: Said::default(),
+            spare_parts: Vec::new(),
             totals: Totals::default(),
             now: Time::default(),
             fault: None,
@@ -236,6 +241,11 @@ impl Engine {
             self.note(committed);
         }
         self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes back a plan that nobody needs any longer, so that later ones are written into its memory.
+    pub fn recycle(&mut self, plan: StepPlan) {
+        self.spare_parts = plan.seqs;
     }
 
     /// The backend failed: each sequence of the step ends with this error. A step that isn't in flight

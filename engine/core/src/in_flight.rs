@@ -2,7 +2,7 @@
 //! With one step at a time each is planned when the last is committed; overlapped, the next is planned
 //! while one runs. It is the same loop.
 
-use crate::{RequestError, draft::Draft, memory::State};
+use crate::{RequestError, draft::Draft};
 use alloc::{collections::VecDeque, vec::Vec};
 use lockstep_step::{RowId, SeqId, StepId};
 
@@ -41,15 +41,13 @@ impl RunningSeq {
         kept.chain(self.writes.iter().copied())
     }
 
-    /// The states that a commit of so many drafts may use, by the length of what they have seen.
-    pub(crate) fn states(&self, num_accepted: usize) -> Vec<State> {
+    /// The state after `len` tokens, if the step left it and a commit of so many drafts may use it.
+    pub(crate) fn state(&self, num_accepted: usize, len: usize) -> Option<RowId> {
         let start = self.start;
         let kept = self.kept.iter().map(|&(idx, row)| (start + idx + 1, row));
         let writes = self.writes.iter().take(num_accepted + 1).copied();
-        let writes = (start + self.num_committed..).zip(writes);
-        kept.chain(writes)
-            .map(|(len, row)| State { len, row })
-            .collect()
+        let mut states = kept.chain((start + self.num_committed..).zip(writes));
+        states.find(|state| state.0 == len).map(|state| state.1)
     }
 }
 

@@ -39,13 +39,6 @@ impl Cursor {
     }
 }
 
-/// A row, and how many tokens its state has seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) len: usize,
-    pub(crate) row: RowId,
-}
-
 /// Blocks, rows, and the cache over both.
 pub(crate) struct Memory {
     pub(crate) blocks: BlockPool,
@@ -219,7 +212,7 @@ impl Memory {
     }
 
     /// Lets others find what a sequence has computed: every full block of committed tokens, and the states
-    /// that its step left at their ends. Where an equal block is there already, the sequence goes on with
+    /// that its step left at their ends: `state` says after how many tokens there is one. Where an equal block is there already, the sequence goes on with
     /// that one, so that it holds each node up to its own.
     ///
     /// Nothing before `num_computed_tokens` is ever written again, so a step that still names the
@@ -227,7 +220,7 @@ impl Memory {
     pub(crate) fn publish(
         &mut self,
         seq: &mut Sequence,
-        states: &[State],
+        state: impl Fn(usize) -> Option<RowId>,
     ) -> Result<(), EngineFault> {
         let Some(tree) = &mut self.tree else {
             return Ok(());
@@ -251,12 +244,11 @@ impl Memory {
             };
             seq.cursor.num_blocks = idx + 1;
             let len = (idx + 1) * BLOCK_LEN as usize;
-            let state = states.iter().find(|state| state.len == len);
-            if let Some(state) = state
+            if let Some(row) = state(len)
                 && tree.lacks_row(node)
             {
-                tree.set_row(node, state.row);
-                self.rows.cache(state.row)?;
+                tree.set_row(node, row);
+                self.rows.cache(row)?;
             }
         }
         Ok(())

@@ -25,6 +25,13 @@ pub(crate) struct OutputChain {
     token_events: bool,
 }
 
+/// What tokens made visible, and room for what the tag parser says: both are kept from token to token.
+#[derive(Default)]
+pub(crate) struct Said {
+    pub(crate) kinds: Vec<EventKind>,
+    tags: Vec<TagEvent>,
+}
+
 /// How an output ended.
 pub(crate) struct Ending {
     pub(crate) finish: Finish,
@@ -103,7 +110,7 @@ impl OutputChain {
         &mut self,
         draw: Draw,
         vocabulary: &Vocabulary,
-        kinds: &mut Vec<EventKind>,
+        said: &mut Said,
     ) -> Option<Ending> {
         let token = draw.token;
         self.num_tokens += 1;
@@ -116,7 +123,7 @@ impl OutputChain {
             vocabulary.bytes(token)
         };
         if self.token_events {
-            kinds.push(EventKind::Token {
+            said.kinds.push(EventKind::Token {
                 token,
                 bytes: bytes.into(),
                 logprobs: draw.logprobs,
@@ -124,53 +131,51 @@ impl OutputChain {
             });
         }
         if is_end {
-            return Some(self.finish(Ended::Eos, Finish::EndToken(token), kinds));
+            return Some(self.finish(Ended::Eos, Finish::EndToken(token), said));
         }
         if is_dropped {
-            kinds.push(EventKind::DroppedSpecial { token });
+            said.kinds.push(EventKind::DroppedSpecial { token });
         }
         let ending = match self.detokenizer.whole(bytes) {
-            Some(text) => self.read(text, kinds),
+            Some(text) => self.read(text, said),
             None => {
                 let mut text = String::new();
                 self.detokenizer.push(bytes, &mut text);
-                self.read(&text, kinds)
+                self.read(&text, said)
             }
         };
         if ending.is_some() {
             return ending;
         }
         let is_full = self.num_tokens >= self.length.num_tokens_max;
-        is_full.then(|| self.finish(Ended::Length, Finish::Length, kinds))
+        is_full.then(|| self.finish(Ended::Length, Finish::Length, said))
     }
 
     /// Takes text through the parser and the stop search.
-    fn read(&mut self, text: &str, kinds: &mut Vec<EventKind>) -> Option<Ending> {
-        let mut tags = Vec::new();
-        let parsed = self.parser.push(text, &mut tags);
+    fn read(&mut self, text: &str, said: &mut Said) -> Option<Ending> {
+        let parsed = self.parser.push(text, &mut said.tags);
         // What came before an error stands, so a stop string in it comes before the error too.
-        if let Some(ending) = self.show(tags, kinds) {
+        if let Some(ending) = self.show(said) {
             return Some(ending);
         }
         let error = parsed.err()?;
-        self.flush(kinds);
+        self.flush(&mut said.kinds);
         Some(RequestError::Tag(error).into())
     }
 
     /// The model or the length ended the output: what is held back is decided now. A stop string that
     /// shows only here still counts as the end, since its last character was drawn in time.
-    fn finish(&mut self, ended: Ended, finish: Finish, kinds: &mut Vec<EventKind>) -> Ending {
+    fn finish(&mut self, ended: Ended, finish: Finish, said: &mut Said) -> Ending {
         let mut text = String::new();
         self.detokenizer.finish(&mut text);
-        if let Some(ending) = self.read(&text, kinds) {
+        if let Some(ending) = self.read(&text, said) {
             return ending;
         }
-        let mut tags = Vec::new();
-        let finished = self.parser.finish(ended, &mut tags);
-        if let Some(ending) = self.show(tags, kinds) {
+        let finished = self.parser.finish(ended, &mut said.tags);
+        if let Some(ending) = self.show(said) {
             return ending;
         }
-        self.flush(kinds);
+        self.flush(&mut said.kinds);
         match finished {
             Err(error) => RequestError::Tag(error).into(),
             Ok(finished) => Ending {
@@ -186,8 +191,9 @@ impl OutputChain {
 
     /// Turns the parser's events into ours. Content is searched for stop strings; a call in between
     /// breaks a match, so that what came before it can be shown before it.
-    fn show(&mut self, tags: Vec<TagEvent>, kinds: &mut Vec<EventKind>) -> Option<Ending> {
-        for tag in tags {
+    fn show(&mut self, said: &mut Said) -> Option<Ending> {
+        let kinds = &mut said.kinds;
+        for tag in said.tags.drain(..) {
             let kind = match tag {
                 TagEvent::Content(text) if self.stop.is_idle() => {
                     push_content(text, kinds);

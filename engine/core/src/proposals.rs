@@ -66,9 +66,16 @@ impl Proposals {
         limits: &BackendLimits,
     ) -> Result<ProposalPlan, EngineFault> {
         self.clear();
-        let running = scheduler.running().to_vec();
+        let running = scheduler.running();
+        let num_running = running.len();
+        // Mostly nobody: then nothing is built.
+        let asks = |id: &&SeqId| {
+            let seq = scheduler.seqs.get(**id);
+            seq.is_some_and(|seq| seq.drafts.model().is_some())
+        };
+        let asking: Vec<SeqId> = running.iter().filter(asks).copied().collect();
         let mut seqs = Vec::new();
-        for &id in &running {
+        for id in asking {
             let Some(seq) = scheduler.seqs.get_mut(id) else {
                 continue;
             };
@@ -80,7 +87,7 @@ impl Proposals {
             if !is_committed || standing.num_uncomputed(seq) != 1 {
                 continue;
             }
-            let draft_rows = scheduler.memory.rows_for_drafts(running.len());
+            let draft_rows = scheduler.memory.rows_for_drafts(num_running);
             let bounds = DraftBounds {
                 num_max: seq.output.drafts_max(0).min(draft_rows),
                 vocab_size: limits.vocab_size,

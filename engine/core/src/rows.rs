@@ -58,12 +58,9 @@ impl RowPool {
         if num_rows > self.pool.num_free() {
             return None;
         }
-        Some(
-            (0..num_rows)
-                .filter_map(|_| self.pool.take())
-                .map(RowId)
-                .collect(),
-        )
+        let mut rows = Vec::with_capacity(num_rows);
+        rows.extend((0..num_rows).filter_map(|_| self.pool.take()).map(RowId));
+        Some(rows)
     }
 
     /// Adds an owner to a row that is held or cached.

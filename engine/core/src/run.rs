@@ -122,6 +122,7 @@ impl<B: Backend> Pipeline<B> {
                 engine.fail_step(host.now(), plan.step, error.to_string());
             }
         }
+        engine.recycle(plan);
         engine.fault().cloned().map_or(Ok(true), Err)
     }
 }

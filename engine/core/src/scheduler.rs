@@ -277,18 +277,22 @@ impl Scheduler {
             true => 1 + drafts.len(),
             false => 0,
         };
-        let rows = memory.take_rows(lengths.len() + num_writes)?;
-        Ok(rows.map_or(Turn::NoRoom, |mut rows| {
-            let writes = rows.split_off(lengths.len());
-            let indices = lengths.into_iter().map(|len| len - start - 1);
-            Turn::Part(Part {
-                seq: id,
-                standing,
-                num_committed,
-                drafts,
-                kept: indices.zip(rows).collect(),
-                writes,
-            })
+        if lengths.len() + num_writes > memory.rows.num_available() {
+            return Ok(Turn::NoRoom);
+        }
+        let kept = memory.take_rows(lengths.len())?;
+        let writes = memory.take_rows(num_writes)?;
+        let (Some(kept), Some(writes)) = (kept, writes) else {
+            return Ok(Turn::NoRoom);
+        };
+        let indices = lengths.into_iter().map(|len| len - start - 1);
+        Ok(Turn::Part(Part {
+            seq: id,
+            standing,
+            num_committed,
+            drafts,
+            kept: indices.zip(kept).collect(),
+            writes,
         }))
     }
 

@@ -64,16 +64,16 @@ impl Standing {
         drawing.flat_map(|drawing| drawing.drafts.iter().map(|draft| draft.token))
     }
 
-    /// The first `num_tokens` of the tokens to be computed.
-    pub(crate) fn query(&self, seq: &Sequence, num_tokens: usize) -> Vec<QueryToken> {
+    /// Appends the first `num_tokens` of the tokens to be computed.
+    pub(crate) fn query(&self, seq: &Sequence, num_tokens: usize, query: &mut Vec<QueryToken>) {
         match &self.in_flight {
-            Some(drawing) => Vec::from([QueryToken::Drawn {
+            Some(drawing) => query.push(QueryToken::Drawn {
                 step: drawing.step,
                 scored_idx: drawing.drafts.len() as u32,
-            }]),
+            }),
             None => {
                 let known = &seq.token_ids[self.start..self.start + num_tokens];
-                known.iter().copied().map(QueryToken::Known).collect()
+                query.extend(known.iter().copied().map(QueryToken::Known));
             }
         }
     }

@@ -19,17 +19,17 @@ pub(crate) struct Verdict {
 /// drafts    a  b  x         the sequence goes on with  a  b  c
 /// draws     a  b  c  z      a, b accepted; c is the bonus; z was drawn after x and is void
 /// ```
-pub(crate) fn verify(drafts: &[TokenId], draws: &[TokenId]) -> Option<Verdict> {
+pub(crate) fn verify(
+    drafts: impl Iterator<Item = TokenId>,
+    mut draws: impl ExactSizeIterator<Item = TokenId> + Clone,
+) -> Option<Verdict> {
     let last = draws.len().checked_sub(1)?;
-    let num_equal = drafts
-        .iter()
-        .zip(draws)
-        .take_while(|(draft, draw)| draft == draw)
-        .count();
+    let pairs = drafts.zip(draws.clone());
+    let num_equal = pairs.take_while(|(draft, draw)| draft == draw).count();
     let num_accepted = num_equal.min(last);
     Some(Verdict {
         num_accepted,
-        bonus: draws[num_accepted],
+        bonus: draws.nth(num_accepted)?,
     })
 }
 
@@ -77,7 +77,7 @@ mod tests {
         for drafts in &words {
             for draws in &words {
                 let committed = plain(drafts, draws);
-                let Some(verdict) = verify(drafts, draws) else {
+                let Some(verdict) = verify(drafts.iter().copied(), draws.iter().copied()) else {
                     assert!(draws.is_empty());
                     continue;
                 };

@@ -18,7 +18,7 @@ use lockstep_core::{
     Drafter, Engine, EngineConfig, EngineFault, Event, Speculation, Time, Vocabulary,
 };
 use lockstep_package::Progress;
-use lockstep_step::{BackendLimits, StepPlan};
+use lockstep_step::{BackendLimits, StepOutput, StepPlan};
 use serde_json::{Value, json};
 use std::{env, fs, hint::black_box, io, path::PathBuf, sync::Arc, time::Instant};
 
@@ -49,6 +49,9 @@ pub struct SchedulerArgs {
     #[arg(long, value_enum, value_delimiter = ',',
           default_values_t = [Model::Attention, Model::Hybrid])]
     model: Vec<Model>,
+    /// Whether each step is planned before the one before it is committed.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Switch::Off])]
+    overlap: Vec<Switch>,
     /// Steps of a round, after all prompts are read.
     #[arg(long, value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -95,6 +98,7 @@ struct Variant {
     model: Model,
     drafts: Drafts,
     cache: Switch,
+    overlap: Switch,
     num_seqs: u32,
 }
 
@@ -154,35 +158,46 @@ pub fn run(args: &SchedulerArgs) -> Result<(), Failure> {
 fn variants(args: &SchedulerArgs) -> Result<Vec<Value>, EngineFault> {
     let vocabulary = stub::vocabulary();
     let bars = Bars::default();
-    let num_variants = args.model.len() * args.cache.len() * args.drafts.len();
-    bars.begin("measuring", (num_variants * args.seqs.len()) as u64);
+    bars.begin("measuring", (all(args).count() * args.seqs.len()) as u64);
     let mut variants = Vec::new();
-    for &model in &args.model {
-        for &cache in &args.cache {
-            for &drafts in &args.drafts {
-                let mut rows = Vec::new();
-                for &num_seqs in &args.seqs {
-                    let variant = Variant {
-                        model,
-                        drafts,
-                        cache,
-                        num_seqs,
-                    };
-                    rows.push(measure(args, variant, &vocabulary)?);
-                    bars.advance(1);
-                }
-                variants.push(json!({
-                    "model": name(model),
-                    "drafts": name(drafts),
-                    "prefix_cache": name(cache),
-                    "linearity": linearity(&rows),
-                    "rows": rows,
-                }));
-            }
+    for variant in all(args) {
+        let mut rows = Vec::new();
+        for &num_seqs in &args.seqs {
+            let variant = Variant {
+                num_seqs,
+                ..variant
+            };
+            rows.push(measure(args, variant, &vocabulary)?);
+            bars.advance(1);
         }
+        variants.push(json!({
+            "model": name(variant.model),
+            "drafts": name(variant.drafts),
+            "prefix_cache": name(variant.cache),
+            "overlap": name(variant.overlap),
+            "linearity": linearity(&rows),
+            "rows": rows,
+        }));
     }
     bars.end();
     Ok(variants)
+}
+
+/// Every variant that is asked for, of no sequences yet.
+fn all(args: &SchedulerArgs) -> impl Iterator<Item = Variant> + '_ {
+    let models = args.model.iter();
+    let with_overlap = models.flat_map(|&model| args.overlap.iter().map(move |&o| (model, o)));
+    let with_cache =
+        with_overlap.flat_map(|(model, o)| args.cache.iter().map(move |&cache| (model, o, cache)));
+    with_cache.flat_map(|(model, overlap, cache)| {
+        args.drafts.iter().map(move |&drafts| Variant {
+            model,
+            drafts,
+            cache,
+            overlap,
+            num_seqs: 0,
+        })
+    })
 }
 
 fn unwritable(args: &SchedulerArgs, error: &io::Error) -> Failure {
@@ -261,6 +276,8 @@ fn measure(
 struct Bench {
     engine: Engine,
     num_seqs: usize,
+    /// A step that was planned ahead, with its answer.
+    ahead: Option<(StepPlan, StepOutput)>,
     events: Vec<Event>,
     now: Time,
 }
@@ -296,6 +313,7 @@ impl Bench {
                 Drafts::Off | Drafts::Recorded => Speculation::OFF,
             },
             prefix_cache: variant.cache == Switch::On,
+            overlap: variant.overlap == Switch::On,
             ..EngineConfig::default()
         };
         let mut engine = Engine::new(config, limits, vocabulary).expect("no limit is 0");
@@ -312,6 +330,7 @@ impl Bench {
         Bench {
             engine,
             num_seqs: num_seqs as usize,
+            ahead: None,
             events: Vec::new(),
             now: Time(0),
         }
@@ -337,20 +356,30 @@ impl Bench {
         Ok(round)
     }
 
-    /// One step. True if it wrote in all sequences.
+    /// One step, in the order of the engine's own loop. True if it wrote in all sequences.
     fn step(&mut self, round: &mut Round) -> Result<bool, EngineFault> {
         self.now.0 += 1000;
         let start = Instant::now();
+        let asked = self.engine.plan_proposals();
         let plan = self.engine.plan(self.now);
         let planned = micros(start);
-        let Some(plan) = plan else {
+        assert!(asked.is_none(), "no model drafts here");
+        let answered = plan.map(|plan| {
+            let output = stub::answer(&plan);
+            (plan, output)
+        });
+        let due = match self.engine.is_overlapped() {
+            true => std::mem::replace(&mut self.ahead, answered),
+            false => answered,
+        };
+        let Some((plan, output)) = due else {
             return self.engine.fault().cloned().map_or(Ok(false), Err);
         };
-        let output = stub::answer(&plan);
+        let is_whole = self.is_whole(&plan);
         let start = Instant::now();
         self.engine.commit(self.now, output)?;
+        self.engine.recycle(plan);
         let committed = micros(start);
-        let is_whole = self.is_whole(&plan);
         let start = Instant::now();
         self.events = self.engine.poll_events();
         black_box((&self.events, self.engine.stats()));

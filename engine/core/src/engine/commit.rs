@@ -8,7 +8,7 @@ use crate::sequence::num_blocks_for;
 use crate::verify::verify;
 use crate::{EngineFault, Finish, RequestError};
 use alloc::{format, string::String, vec::Vec};
-use lockstep_step::{Draw, RowId, SeqError, SeqId, StepId, StepOutput, TokenId};
+use lockstep_step::{Draw, RowId, SeqError, SeqId, StepId, StepOutput};
 
 impl Engine {
     pub(super) fn commit_step(&mut self, output: StepOutput) -> Result<(), EngineFault> {
@@ -24,6 +24,7 @@ impl Engine {
         if let Some(ledger) = &mut self.ledger {
             ledger.note_draws(&output);
         }
+        self.events.reserve(running.seqs.len());
         for (part, answer) in running.seqs.iter().zip(output.seqs) {
             let kept = self.commit_seq(running.step, part, answer.draws)?;
             self.end_leases(part, kept)?;
@@ -70,9 +71,8 @@ impl Engine {
         };
         let num_drawn = draws.len();
         draws.truncate(num_known);
-        let tokens: Vec<TokenId> = draws.iter().map(|draw| draw.token).collect();
-        let drafts: Vec<TokenId> = part.drafts.iter().map(|draft| draft.token).collect();
-        let verdict = verify(&drafts, &tokens);
+        let drafts = part.drafts.iter().map(|draft| draft.token);
+        let verdict = verify(drafts, draws.iter().map(|draw| draw.token));
         if num_drawn > part.num_scored || verdict.is_some() != (part.num_scored > 0) {
             return Err(EngineFault::OutputShape {
                 step,
@@ -117,12 +117,13 @@ impl Engine {
         }
         seq.token_ids.push(token);
         self.totals.num_output_tokens += 1;
-        let mut kinds = Vec::new();
-        let ending = seq.output.push(draw, &self.vocabulary, &mut kinds);
+        let mut said = core::mem::take(&mut self.said);
+        let ending = seq.output.push(draw, &self.vocabulary, &mut said);
         let at = seq.output.num_tokens();
-        for kind in kinds {
+        for kind in said.kinds.drain(..) {
             self.emit(id, at, kind);
         }
+        self.said = said;
         ending
     }
 
@@ -137,7 +138,6 @@ impl Engine {
         let Some(seq) = seqs.get_mut(part.seq) else {
             return Ok(None);
         };
-        let states = part.states(num_accepted);
         seq.num_computed_tokens += part.num_committed + num_accepted;
         seq.drafts.learn(&part.drafts, num_accepted);
         let kept = part.writes.get(num_accepted).copied();
@@ -161,7 +161,7 @@ impl Engine {
                 ),
             });
         }
-        memory.publish(seq, &states)?;
+        memory.publish(seq, |len| part.state(num_accepted, len))?;
         Ok(kept)
     }
 

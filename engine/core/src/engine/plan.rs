@@ -4,11 +4,12 @@
 use super::Engine;
 use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::scheduler::{Budget, Part};
-use crate::sequence::num_blocks_for;
+use crate::sequence::{Sequence, num_blocks_for};
 use crate::{EngineFault, EventKind, RequestError};
 use alloc::vec::Vec;
 use lockstep_step::{
-    MaskRow, Pos, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepId, StepPlan,
+    MaskRow, Pos, QueryToken, RowPlan, RowWrite, SamplingParams, ScoredPosition, SeqId, SeqPlan,
+    StepId, StepPlan,
 };
 
 /// How planning a step went.
@@ -61,49 +62,14 @@ impl Engine {
         Ok(Attempt::Planned(plan))
     }
 
-    /// Writes a plan of these parts.
-    fn write(&self, parts: &[Part]) -> StepPlan {
+    /// Writes a plan of these parts, into the memory of an earlier one where there is some.
+    fn write(&mut self, parts: &[Part]) -> StepPlan {
+        let mut seqs = core::mem::take(&mut self.spare_parts);
+        seqs.resize_with(parts.len(), blank);
         let mut num_mask_rows = 0;
-        let mut seqs = Vec::with_capacity(parts.len());
-        for part in parts {
+        for (part, planned) in parts.iter().zip(&mut seqs) {
             let seq = &self.scheduler.seqs[part.seq];
-            let (standing, start) = (&part.standing, part.standing.start);
-            let mut query = standing.query(seq, part.num_committed);
-            let drafts = part.drafts.iter().map(|draft| draft.token);
-            query.extend(drafts.map(QueryToken::Known));
-            let first_write = part.num_committed as u32 - 1;
-            let kept = part.kept.iter().map(|&(idx, row)| (idx as u32, row));
-            let writes = kept.chain((first_write..).zip(part.writes.iter().copied()));
-            let is_scored = part.num_committed == standing.num_uncomputed(seq);
-            let is_constrained = seq.is_constrained(standing.num_in_flight());
-            let mut scored = Vec::new();
-            for query_idx in first_write..query.len() as u32 {
-                if is_scored {
-                    let mask = is_constrained.then_some(MaskRow(num_mask_rows));
-                    num_mask_rows += u32::from(is_constrained);
-                    scored.push(ScoredPosition { query_idx, mask });
-                }
-            }
-            let num_blocks = num_blocks_for(start + query.len());
-            seqs.push(SeqPlan {
-                seq: part.seq,
-                start: Pos(start as u32),
-                query,
-                num_drafts: part.drafts.len() as u32,
-                block_table: seq.block_table[..num_blocks].to_vec(),
-                rows: RowPlan {
-                    read: standing.row,
-                    writes: writes
-                        .map(|(query_idx, row)| RowWrite { query_idx, row })
-                        .collect(),
-                },
-                counts: match is_scored {
-                    true => seq.counts(standing.drafts()),
-                    false => Vec::new(),
-                },
-                scored,
-                sampling: seq.sampling.clone(),
-            });
+            write_part(part, seq, planned, &mut num_mask_rows);
         }
         StepPlan {
             step: StepId(self.totals.num_steps),
@@ -162,4 +128,68 @@ impl Engine {
         });
         Ok(())
     }
+}
+
+/// A part of a plan, with nothing in it.
+fn blank() -> SeqPlan {
+    SeqPlan {
+        seq: SeqId(0),
+        start: Pos(0),
+        query: Vec::new(),
+        num_drafts: 0,
+        block_table: Vec::new(),
+        rows: RowPlan::default(),
+        scored: Vec::new(),
+        sampling: SamplingParams::greedy(),
+        counts: Vec::new(),
+    }
+}
+
+/// Writes every field of a sequence's part, whatever was in it.
+fn write_part(part: &Part, seq: &Sequence, planned: &mut SeqPlan, num_mask_rows: &mut u32) {
+    let SeqPlan {
+        seq: id,
+        start,
+        query,
+        num_drafts,
+        block_table,
+        rows,
+        scored,
+        sampling,
+        counts,
+    } = planned;
+    let standing = &part.standing;
+    *id = part.seq;
+    *start = Pos(standing.start as u32);
+    query.clear();
+    query.reserve(part.num_committed + part.drafts.len());
+    standing.query(seq, part.num_committed, query);
+    let drafts = part.drafts.iter().map(|draft| draft.token);
+    query.extend(drafts.map(QueryToken::Known));
+    *num_drafts = part.drafts.len() as u32;
+    block_table.clear();
+    let num_blocks = num_blocks_for(standing.start + query.len());
+    block_table.extend_from_slice(&seq.block_table[..num_blocks]);
+    let first_write = part.num_committed as u32 - 1;
+    let kept = part.kept.iter().map(|&(idx, row)| (idx as u32, row));
+    let writes = kept.chain((first_write..).zip(part.writes.iter().copied()));
+    rows.read = standing.row;
+    rows.writes.clear();
+    rows.writes
+        .extend(writes.map(|(query_idx, row)| RowWrite { query_idx, row }));
+    let is_scored = part.num_committed == standing.num_uncomputed(seq);
+    let is_constrained = seq.is_constrained(standing.num_in_flight());
+    scored.clear();
+    if is_scored {
+        scored.extend((first_write..query.len() as u32).map(|query_idx| {
+            let mask = is_constrained.then_some(MaskRow(*num_mask_rows));
+            *num_mask_rows += u32::from(is_constrained);
+            ScoredPosition { query_idx, mask }
+        }));
+    }
+    *counts = match is_scored {
+        true => seq.counts(standing.drafts()),
+        false => Vec::new(),
+    };
+    sampling.clone_from(&seq.sampling);
 }

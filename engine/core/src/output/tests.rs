@@ -65,6 +65,7 @@ impl Case {
         let max_tokens = self.request.max_tokens;
         let mut chain = OutputChain::new(&mut self.request, max_tokens);
         let (mut content, mut others) = (String::new(), vec![]);
+        let mut said = Said::default();
         for token in (2..num_tokens).chain([0]) {
             // A piece that is spelled like the special token stands for it.
             let is_control = vocabulary.bytes(TokenId(token)) == b"<|control|>";
@@ -73,9 +74,8 @@ impl Case {
                 digest: Digest(0),
                 logprobs: None,
             };
-            let mut kinds = vec![];
-            let ending = chain.push(draw, &vocabulary, &mut kinds);
-            for kind in kinds {
+            let ending = chain.push(draw, &vocabulary, &mut said);
+            for kind in said.kinds.drain(..) {
                 match kind {
                     EventKind::Content(text) => content.push_str(&text),
                     other => others.push(other),
@@ -206,7 +206,11 @@ fn a_budget_speaks_up_only_while_reasoning_is_open() {
             digest: Digest(0),
             logprobs: None,
         };
-        assert!(chain.push(draw, &vocabulary, &mut vec![]).is_none());
+        assert!(
+            chain
+                .push(draw, &vocabulary, &mut Said::default())
+                .is_none()
+        );
         (before, chain.drafts_max(0))
     };
     assert_eq!(push(2), (None, 0));

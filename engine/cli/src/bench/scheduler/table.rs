@@ -35,10 +35,11 @@ pub fn print(report: &Value) {
 fn of_variant(variant: &Value, paint: Paint) -> Vec<String> {
     let text = |name: &str| variant[name].as_str().unwrap_or_default().to_owned();
     let heading = format!(
-        "{}, drafts {}, prefix cache {}",
+        "{}, drafts {}, prefix cache {}, overlap {}",
         text("model"),
         text("drafts"),
-        text("prefix_cache")
+        text("prefix_cache"),
+        text("overlap"),
     );
     let heads = format!(
         "{:>6} {:>21} {:>21} {:>21} {:>7} {:>8} {:>7} {:>7}",
