@@ -239,7 +239,6 @@ impl DraftState {
             }
         }
         if wanted.suffix > 0 || wanted.ngram > 0 {
-            self.own.extend(written.tokens);
             let text = Text {
                 tokens: written.tokens,
                 in_flight,
@@ -262,7 +261,7 @@ impl DraftState {
 
     /// Appends what followed an earlier match, if there is one.
     fn guess(
-        &self,
+        &mut self,
         (suffix, ngram): (usize, usize),
         text: &Text<'_>,
         recent: &RecentOutputs,
@@ -271,9 +270,10 @@ impl DraftState {
         if suffix == 0 && ngram == 0 {
             return;
         }
-        let end = text.end(drafts);
+        let ahead = text.ahead(drafts);
+        let end = text.end(&ahead);
         if suffix > 0 {
-            let own = self.own.find(text.tokens, &end, SUFFIX_LEN_MIN);
+            let own = self.own.follow(text.tokens, &ahead, SUFFIX_LEN_MIN);
             let recent_match = match self.shares {
                 true => recent.find(&end, SUFFIX_LEN_MIN),
                 false => None,
@@ -293,8 +293,11 @@ impl DraftState {
                 _ => {}
             }
         }
+        if ngram > 0 {
+            self.own.extend(text.tokens);
+        }
         if ngram > 0
-            && let Some(own) = self.own.latest(text.tokens, &end, NGRAM_LEN_MIN)
+            && let Some(own) = self.own.latest(&end, NGRAM_LEN_MIN)
         {
             text.copy(own.next, ngram, DraftSource::Ngram, drafts);
         }
@@ -321,13 +324,18 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// The last tokens, with drafts after them: as many as a match can have.
-    fn end(&self, drafts: &[Draft]) -> Cow<'_, [TokenId]> {
+    /// What comes after the tokens: drafts in flight, and those before a guess.
+    fn ahead(&self, drafts: &[Draft]) -> Vec<TokenId> {
+        let after = self.in_flight.iter().chain(drafts);
+        after.map(|draft| draft.token).collect()
+    }
+
+    /// The last tokens, with what comes after them: as many as a match can have.
+    fn end(&self, ahead: &[TokenId]) -> Cow<'_, [TokenId]> {
         let tail = self.tokens.len().saturating_sub(matches::LEN_MAX);
         let mut end = Cow::Borrowed(&self.tokens[tail..]);
-        let after = self.in_flight.iter().chain(drafts);
-        if after.clone().next().is_some() {
-            end.to_mut().extend(after.map(|draft| draft.token));
+        if !ahead.is_empty() {
+            end.to_mut().extend_from_slice(ahead);
         }
         end
     }

@@ -143,6 +143,23 @@ impl Memory {
         Ok(self.blocks.extend(table, len))
     }
 
+    /// Takes the rows that a step writes, so many to keep and so many to go on from, all or none. Nothing where
+    /// the model has no rows.
+    pub(crate) fn take_step_rows(
+        &mut self,
+        num_kept: usize,
+        num_writes: usize,
+    ) -> Result<Option<(Vec<RowId>, Vec<RowId>)>, EngineFault> {
+        if !self.rows.is_used() {
+            return Ok(Some((Vec::new(), Vec::new())));
+        }
+        if num_kept + num_writes > self.rows.num_available() {
+            return Ok(None);
+        }
+        let kept = self.take_rows(num_kept)?;
+        Ok(kept.zip(self.take_rows(num_writes)?))
+    }
+
     /// Takes rows, all or none. The states that were of no use for longest give way.
     pub(crate) fn take_rows(&mut self, num_rows: usize) -> Result<Option<Vec<RowId>>, EngineFault> {
         if num_rows > self.rows.num_available() {
@@ -212,8 +229,8 @@ impl Memory {
     }
 
     /// Lets others find what a sequence has computed: every full block of committed tokens, and the states
-    /// that its step left at their ends: `state` says after how many tokens there is one. Where an equal block is there already, the sequence goes on with
-    /// that one, so that it holds each node up to its own.
+    /// that its step left at their ends; `state` says where there is one. Where an equal block is there
+    /// already, the sequence goes on with that one, so that it holds each node up to its own.
     ///
     /// Nothing before `num_computed_tokens` is ever written again, so a step that still names the
     /// sequence's own block, which its lease keeps, reads the same from either.

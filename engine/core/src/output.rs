@@ -136,9 +136,13 @@ impl OutputChain {
         if is_dropped {
             said.kinds.push(EventKind::DroppedSpecial { token });
         }
-        let ending = match self.detokenizer.whole(bytes) {
-            Some(text) => self.read(text, said),
-            None => {
+        let whole = match bytes.is_empty() {
+            true => Some(""),
+            false => vocabulary.text(token),
+        };
+        let ending = match whole {
+            Some(text) if self.detokenizer.is_idle() => self.read(text, said),
+            _ => {
                 let mut text = String::new();
                 self.detokenizer.push(bytes, &mut text);
                 self.read(&text, said)

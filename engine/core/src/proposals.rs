@@ -66,16 +66,9 @@ impl Proposals {
         limits: &BackendLimits,
     ) -> Result<ProposalPlan, EngineFault> {
         self.clear();
-        let running = scheduler.running();
-        let num_running = running.len();
-        // Mostly nobody: then nothing is built.
-        let asks = |id: &&SeqId| {
-            let seq = scheduler.seqs.get(**id);
-            seq.is_some_and(|seq| seq.drafts.model().is_some())
-        };
-        let asking: Vec<SeqId> = running.iter().filter(asks).copied().collect();
+        let num_running = scheduler.num_running();
         let mut seqs = Vec::new();
-        for id in asking {
+        for id in asking(scheduler) {
             let Some(seq) = scheduler.seqs.get_mut(id) else {
                 continue;
             };
@@ -132,4 +125,13 @@ impl Proposals {
         seqs.sort_by_key(|ask: &SeqProposalPlan| ask.seq);
         Ok(ProposalPlan { seqs })
     }
+}
+
+/// Running sequences that a model drafts for; mostly nobody.
+fn asking(scheduler: &Scheduler) -> Vec<SeqId> {
+    let asks = |id: &&SeqId| {
+        let seq = scheduler.seqs.get(**id);
+        seq.is_some_and(|seq| seq.drafts.model().is_some())
+    };
+    scheduler.running().iter().filter(asks).copied().collect()
 }

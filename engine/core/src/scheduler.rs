@@ -273,26 +273,17 @@ impl Scheduler {
         }
         let mut lengths = memory.lengths_to_keep(seq, start, len);
         lengths.truncate(spare_rows - drafts.len().min(spare_rows));
-        let num_writes = match memory.rows.is_used() {
-            true => 1 + drafts.len(),
-            false => 0,
-        };
-        if lengths.len() + num_writes > memory.rows.num_available() {
-            return Ok(Turn::NoRoom);
-        }
-        let kept = memory.take_rows(lengths.len())?;
-        let writes = memory.take_rows(num_writes)?;
-        let (Some(kept), Some(writes)) = (kept, writes) else {
-            return Ok(Turn::NoRoom);
-        };
+        let rows = memory.take_step_rows(lengths.len(), 1 + drafts.len())?;
         let indices = lengths.into_iter().map(|len| len - start - 1);
-        Ok(Turn::Part(Part {
-            seq: id,
-            standing,
-            num_committed,
-            drafts,
-            kept: indices.zip(kept).collect(),
-            writes,
+        Ok(rows.map_or(Turn::NoRoom, |(kept, writes)| {
+            Turn::Part(Part {
+                seq: id,
+                standing,
+                num_committed,
+                drafts,
+                kept: indices.zip(kept).collect(),
+                writes,
+            })
         }))
     }
 

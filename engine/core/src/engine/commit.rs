@@ -8,7 +8,7 @@ use crate::sequence::num_blocks_for;
 use crate::verify::verify;
 use crate::{EngineFault, Finish, RequestError};
 use alloc::{format, string::String, vec::Vec};
-use lockstep_step::{Draw, RowId, SeqError, SeqId, StepId, StepOutput};
+use lockstep_step::{Draw, RowId, SeqError, SeqId, SeqOutput, StepId, StepOutput};
 
 impl Engine {
     pub(super) fn commit_step(&mut self, output: StepOutput) -> Result<(), EngineFault> {
@@ -24,7 +24,8 @@ impl Engine {
         if let Some(ledger) = &mut self.ledger {
             ledger.note_draws(&output);
         }
-        self.events.reserve(running.seqs.len());
+        let num_draws = |seq: &SeqOutput| seq.draws.as_ref().map_or(1, Vec::len);
+        self.events.reserve(output.seqs.iter().map(num_draws).sum());
         for (part, answer) in running.seqs.iter().zip(output.seqs) {
             let kept = self.commit_seq(running.step, part, answer.draws)?;
             self.end_leases(part, kept)?;

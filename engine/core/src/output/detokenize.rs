@@ -13,13 +13,9 @@ pub(crate) struct Detokenizer {
 }
 
 impl Detokenizer {
-    /// The text of a token that begins and ends with whole characters; then it needs not be pushed. None if
-    /// only a push can tell.
-    pub(crate) fn whole<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
-        match self.pending.is_empty() {
-            true => core::str::from_utf8(bytes).ok(),
-            false => None,
-        }
+    /// Whether nothing is held back. Then a token of whole characters is its own text, and needs no push.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_empty()
     }
 
     /// Takes the bytes of a token and appends the characters that are certain now.
@@ -68,9 +64,9 @@ mod tests {
     fn detokenize(pieces: &[&[u8]]) -> String {
         let (mut detokenizer, mut text) = (Detokenizer::default(), String::new());
         for piece in pieces {
-            match detokenizer.whole(piece) {
-                Some(whole) => text.push_str(whole),
-                None => detokenizer.push(piece, &mut text),
+            match core::str::from_utf8(piece) {
+                Ok(whole) if detokenizer.is_idle() => text.push_str(whole),
+                _ => detokenizer.push(piece, &mut text),
             }
         }
         detokenizer.finish(&mut text);

@@ -1,5 +1,6 @@
 //! One broken plan per rule, each refused by that rule's name.
 
+use super::uses::Uses;
 use crate::*;
 use alloc::{collections::BTreeSet, vec, vec::Vec};
 use core::cell::RefCell;
@@ -275,7 +276,11 @@ fn plainly_broken(plan: &StepPlan) -> Option<PlanRule> {
 #[test]
 fn a_checker_that_saw_other_plans_finds_what_the_rules_say() {
     // Whatever was noted of one plan must not show in the next, so all go through the same one.
-    let checker = RefCell::new(PlanChecker::default());
+    let checker = RefCell::new(PlanChecker {
+        blocks: Uses::late(1000),
+        rows: Uses::late(2000),
+        mask_rows: Vec::new(),
+    });
     let seen = RefCell::new(BTreeSet::new());
     let mut runner = TestRunner::new(ProptestConfig::with_cases(3000));
     let checked = runner.run(&named_at_random(), |plan| {
