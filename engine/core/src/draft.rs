@@ -152,9 +152,6 @@ pub(crate) struct DraftState {
 /// Agreeing tokens that make the longest match worth a guess.
 const SUFFIX_LEN_MIN: usize = 3;
 
-/// Agreeing tokens that make the latest place worth one.
-const NGRAM_LEN_MIN: usize = 2;
-
 impl DraftState {
     pub(crate) fn new(drafter: Drafter, shares: bool) -> DraftState {
         DraftState {
@@ -272,8 +269,12 @@ impl DraftState {
         }
         let ahead = text.ahead(drafts);
         let end = text.end(&ahead);
+        let own = match suffix {
+            0 => self.own.latest(text.tokens, &end),
+            _ => self.own.follow(text.tokens, &ahead),
+        };
         if suffix > 0 {
-            let own = self.own.follow(text.tokens, &ahead, SUFFIX_LEN_MIN);
+            let own = own.filter(|own| own.len >= SUFFIX_LEN_MIN);
             let recent_match = match self.shares {
                 true => recent.find(&end, SUFFIX_LEN_MIN),
                 false => None,
@@ -293,11 +294,8 @@ impl DraftState {
                 _ => {}
             }
         }
-        if ngram > 0 {
-            self.own.extend(text.tokens);
-        }
         if ngram > 0
-            && let Some(own) = self.own.latest(&end, NGRAM_LEN_MIN)
+            && let Some(own) = own
         {
             text.copy(own.next, ngram, DraftSource::Ngram, drafts);
         }

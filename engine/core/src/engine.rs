@@ -6,7 +6,7 @@ mod commit;
 mod masks;
 mod plan;
 
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, RunningSeq};
 use crate::memory::Memory;
 use crate::output::{Ending, Said};
 use crate::proposals::Proposals;
@@ -22,6 +22,14 @@ use lockstep_step::{
     StepId, StepOutput, StepPlan, check_proposals,
 };
 
+/// Lists of steps that are done with, for later ones to be written into.
+#[derive(Default)]
+struct Spare {
+    planned: Vec<SeqPlan>,
+    /// Empty.
+    running: Vec<RunningSeq>,
+}
+
 /// A continuous batch over one backend.
 pub struct Engine {
     config: EngineConfig,
@@ -35,8 +43,7 @@ pub struct Engine {
     checker: PlanChecker,
     events: Vec<Event>,
     said: Said,
-    /// Parts of plans that are done with.
-    spare_parts: Vec<SeqPlan>,
+    spare: Spare,
     totals: Totals,
     now: Time,
     fault: Option<EngineFault>,
@@ -68,7 +75,7 @@ impl Engine {
             checker: PlanChecker::default(),
             events: Vec::new(),
             said: Said::default(),
-            spare_parts: Vec::new(),
+            spare: Spare::default(),
             totals: Totals::default(),
             now: Time::default(),
             fault: None,
@@ -245,7 +252,7 @@ impl Engine {
 
     /// Takes back a plan that nobody needs any longer, so that later ones are written into its memory.
     pub fn recycle(&mut self, plan: StepPlan) {
-        self.spare_parts = plan.seqs;
+        self.spare.planned = plan.seqs;
     }
 
     /// The backend failed: each sequence of the step ends with this error. A step that isn't in flight

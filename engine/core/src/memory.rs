@@ -39,6 +39,9 @@ impl Cursor {
     }
 }
 
+/// The rows that a part of a step writes: those to keep, and those to go on from.
+pub(crate) type StepRows = (Vec<RowId>, Vec<RowId>);
+
 /// Blocks, rows, and the cache over both.
 pub(crate) struct Memory {
     pub(crate) blocks: BlockPool,
@@ -149,7 +152,7 @@ impl Memory {
         &mut self,
         num_kept: usize,
         num_writes: usize,
-    ) -> Result<Option<(Vec<RowId>, Vec<RowId>)>, EngineFault> {
+    ) -> Result<Option<StepRows>, EngineFault> {
         if !self.rows.is_used() {
             return Ok(Some((Vec::new(), Vec::new())));
         }

@@ -74,6 +74,8 @@ pub(crate) struct Scheduler {
     needs_room: bool,
     /// What ended lately.
     pub(crate) recent: RecentOutputs,
+    /// The list of an earlier step, for the next one. Empty.
+    pub(crate) spare_parts: Vec<Part>,
 }
 
 impl Scheduler {
@@ -86,6 +88,7 @@ impl Scheduler {
             memory,
             needs_room: false,
             recent: RecentOutputs::default(),
+            spare_parts: Vec::new(),
         }
     }
 
@@ -144,7 +147,10 @@ impl Scheduler {
         in_flight: &InFlight,
         proposals: &mut Proposals,
     ) -> Result<Choice, EngineFault> {
-        let mut choice = Choice::default();
+        let mut choice = Choice {
+            parts: core::mem::take(&mut self.spare_parts),
+            preempted: Vec::new(),
+        };
         if in_flight.is_empty() {
             self.needs_room = false;
         } else if self.needs_room {

@@ -9,14 +9,14 @@ use lockstep_step::TokenId;
 /// Tokens that must agree before a place is looked at.
 const KEY_LEN: usize = 2;
 
-/// Places that are compared per question, the latest first.
-const CHAIN_MAX: usize = 24;
+/// Places that are remembered per slot, the latest ones.
+const PLACES: usize = 8;
 
-/// Places of all pairs of the slot that are passed per question.
-const SLOT_CHAIN_MAX: usize = 4 * CHAIN_MAX;
+/// Tokens of history per slot, at most.
+const TOKENS_PER_SLOT: usize = 4;
 
 /// Slots at least; always a power of two.
-const SLOTS_MIN: usize = 64;
+const SLOTS_MIN: usize = 16;
 
 /// Agreeing tokens beyond which two places are equally good.
 pub(crate) const LEN_MAX: usize = 32;
@@ -31,18 +31,11 @@ pub(crate) struct MatchIndex {
     /// has to be looked for.
     current: Option<Match>,
     num_followed: usize,
-    /// By slot: the index after the latest occurrence of one of its pairs. At least as many as tokens.
-    latest: Vec<u32>,
-    /// By that index; one more than tokens.
-    places: Vec<Place>,
-}
-
-/// The token before an index, and the index after the occurrence before it: side by side, since a question
-/// reads both.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    token: TokenId,
-    earlier: u32,
+    /// By slot: the indices after the latest occurrences of its pairs, the latest first. They lie side by side,
+    /// so that a question reads all at once and follows no links.
+    slots: Vec<[u32; PLACES]>,
+    /// Indices that have been taken in.
+    num_taken: usize,
 }
 
 /// A place in a history whose end agrees with a text.
@@ -68,34 +61,24 @@ impl Match {
 impl MatchIndex {
     /// Takes in what was added to the history since the last time.
     pub(crate) fn extend(&mut self, history: &[TokenId]) {
-        if history.len() > self.latest.len() {
-            // Linked anew: which pairs share a slot depends on how many there are.
-            let num_slots = history.len().next_power_of_two().max(SLOTS_MIN);
-            self.latest = vec![NONE; num_slots];
-            self.places.clear();
+        if history.len() > self.slots.len() * TOKENS_PER_SLOT {
+            // Taken in anew: which pairs share a slot depends on how many there are.
+            let num_slots = history.len().next_power_of_two() / TOKENS_PER_SLOT;
+            self.slots = vec![[NONE; PLACES]; num_slots.max(SLOTS_MIN)];
+            self.num_taken = 0;
         }
-        for next in self.places.len()..=history.len() {
-            let before = next.checked_sub(KEY_LEN).map_or(NONE, |from| {
-                let slot = slot(&history[from..next], self.latest.len());
-                core::mem::replace(&mut self.latest[slot], next as u32)
-            });
-            let token = next.checked_sub(1).map(|last| history[last]);
-            self.places.push(Place {
-                token: token.unwrap_or_default(),
-                earlier: before,
-            });
+        for next in self.num_taken.max(KEY_LEN)..=history.len() {
+            let slot = slot(&history[next - KEY_LEN..next], self.slots.len());
+            let places = &mut self.slots[slot];
+            places.copy_within(..PLACES - 1, 1);
+            places[0] = next as u32;
         }
+        self.num_taken = history.len() + 1;
     }
 
-    /// A place that agrees for longest with the end of a history that is followed by `ahead`; none if fewer
-    /// than `len_min` agree. The history is taken in as far as it has to be: what a match goes on with is
+    /// A place that agrees for longest with the end of a history that is followed by `ahead`. The history is taken in as far as it has to be: what a match goes on with is
     /// found without.
-    pub(crate) fn follow(
-        &mut self,
-        history: &[TokenId],
-        ahead: &[TokenId],
-        len_min: usize,
-    ) -> Option<Match> {
+    pub(crate) fn follow(&mut self, history: &[TokenId], ahead: &[TokenId]) -> Option<Match> {
         for &token in &history[self.num_followed.min(history.len())..] {
             let current = self.current.take();
             self.current = current.and_then(|current| current.after(token, history));
@@ -106,23 +89,28 @@ impl MatchIndex {
             // What is ahead is a copy of what it was proposed from, or else another text.
             current = current.and_then(|current| current.after(token, history));
         }
-        if let Some(current) = current.filter(|current| current.len >= len_min) {
-            return Some(current);
+        if current.is_some() {
+            return current;
         }
         self.extend(history);
         if ahead.is_empty() {
-            self.current = self.find(history, len_min);
+            self.current = self.find(history, history, KEY_LEN);
             return self.current;
         }
         let tail = history.len().saturating_sub(LEN_MAX);
-        self.find(&[&history[tail..], ahead].concat(), len_min)
+        self.find(history, &[&history[tail..], ahead].concat(), KEY_LEN)
     }
 
     /// The place that agrees with the end of a text for longest, the latest of those that agree equally.
     /// None if fewer than `len_min` agree.
-    pub(crate) fn find(&self, text: &[TokenId], len_min: usize) -> Option<Match> {
+    pub(crate) fn find(
+        &self,
+        history: &[TokenId],
+        text: &[TokenId],
+        len_min: usize,
+    ) -> Option<Match> {
         let mut best: Option<Match> = None;
-        for place in self.agreeing(text) {
+        for place in self.agreeing(history, text) {
             if place.len >= len_min && best.is_none_or(|best| place.len > best.len) {
                 best = Some(place);
             }
@@ -133,51 +121,37 @@ impl MatchIndex {
         best
     }
 
-    /// The latest place whose end agrees with the end of a text in at least `len_min` tokens, more tokens
-    /// being preferred only up to three: what comes next is best told by what was said last.
-    pub(crate) fn latest(&self, text: &[TokenId], len_min: usize) -> Option<Match> {
-        let mut first: Option<Match> = None;
-        for place in self.agreeing(text) {
-            if place.len >= len_min && place.len > KEY_LEN {
-                return Some(place);
-            }
-            if place.len >= len_min && first.is_none() {
-                first = Some(place);
-            }
-        }
-        first
+    /// The latest place whose end agrees with the end of a text, more tokens than a pair being preferred: what
+    /// comes next is best told by what was said last. The history is taken in.
+    pub(crate) fn latest(&mut self, history: &[TokenId], text: &[TokenId]) -> Option<Match> {
+        self.extend(history);
+        let mut places = self.agreeing(history, text);
+        let first = places.next()?;
+        let longer = core::iter::once(first)
+            .chain(places)
+            .find(|place| place.len > KEY_LEN);
+        longer.or(Some(first))
     }
 
-    /// Places that agree in the last [`KEY_LEN`] tokens at least, the latest first, at most
-    /// [`CHAIN_MAX`] of them.
-    fn agreeing<'a>(&'a self, text: &'a [TokenId]) -> impl Iterator<Item = Match> + 'a {
+    /// Places that agree in the last [`KEY_LEN`] tokens at least, the latest first.
+    fn agreeing<'a>(
+        &'a self,
+        history: &'a [TokenId],
+        text: &'a [TokenId],
+    ) -> impl Iterator<Item = Match> + 'a {
         let from = text.len().checked_sub(KEY_LEN);
-        let pair = from
-            .filter(|_| !self.latest.is_empty())
-            .map(|from| &text[from..]);
-        let latest = pair.map(|pair| self.latest[slot(pair, self.latest.len())]);
-        let earlier = |at: &u32| Some(self.places[*at as usize].earlier).filter(|&at| at != NONE);
-        let chain = core::iter::successors(latest.filter(|&at| at != NONE), earlier);
-        let followed = chain
-            .take(SLOT_CHAIN_MAX)
-            .map(|at| at as usize)
-            .filter(|&at| at + 1 < self.places.len());
-        let agreeing = followed.map(move |next| Match {
+        let from = from.filter(|_| !self.slots.is_empty());
+        let places = from.map(|from| &self.slots[slot(&text[from..], self.slots.len())]);
+        let places = places.into_iter().flatten();
+        let places = places.take_while(|&&next| next != NONE);
+        let places = places.map(|&next| next as usize);
+        // What nothing follows is no place.
+        let followed = places.filter(|&next| next < history.len());
+        let all = followed.map(|next| Match {
             next,
-            len: self.num_agreeing(next, text),
+            len: num_agreeing(&history[..next], text),
         });
-        agreeing
-            .filter(|place| place.len >= KEY_LEN)
-            .take(CHAIN_MAX)
-    }
-
-    /// Tokens before an index that agree with the end of a text, at most [`LEN_MAX`].
-    fn num_agreeing(&self, next: usize, text: &[TokenId]) -> usize {
-        let before = self.places[1..=next].iter().rev();
-        let pairs = before.zip(text.iter().rev()).take(LEN_MAX);
-        pairs
-            .take_while(|(place, token)| place.token == **token)
-            .count()
+        all.filter(|place| place.len >= KEY_LEN)
     }
 }
 
@@ -188,28 +162,32 @@ fn slot(pair: &[TokenId], num_slots: usize) -> usize {
     (mixed >> 32) as usize & (num_slots - 1)
 }
 
+fn num_agreeing(history: &[TokenId], text: &[TokenId]) -> usize {
+    let pairs = history.iter().rev().zip(text.iter().rev());
+    pairs.take(LEN_MAX).take_while(|(a, b)| a == b).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn num_agreeing(history: &[TokenId], text: &[TokenId]) -> usize {
-        let pairs = history.iter().rev().zip(text.iter().rev());
-        pairs.take(LEN_MAX).take_while(|(a, b)| a == b).count()
-    }
-
     fn tokens(text: &[u32]) -> Vec<TokenId> {
         text.iter().copied().map(TokenId).collect()
     }
 
-    /// The same by looking at every place.
+    /// The same by looking at every place, the latest of the slot.
     fn plain(history: &[TokenId], text: &[TokenId], len_min: usize) -> Option<Match> {
-        let all = (KEY_LEN..history.len()).rev().map(|next| Match {
+        let num_slots = (history.len().next_power_of_two() / TOKENS_PER_SLOT).max(SLOTS_MIN);
+        let slot_of = |text: &[TokenId]| slot(&text[text.len() - KEY_LEN..], num_slots);
+        let all = (KEY_LEN..=history.len()).rev();
+        let own = all.filter(|&next| slot_of(&history[..next]) == slot_of(text));
+        let followed = own.take(PLACES).filter(|&next| next < history.len());
+        let agreeing = followed.map(|next| Match {
             next,
             len: num_agreeing(&history[..next], text),
         });
-        let latest = all.filter(|place| place.len >= KEY_LEN).take(CHAIN_MAX);
-        let long = latest.filter(|place| place.len >= len_min);
+        let long = agreeing.filter(|place| place.len >= len_min.max(KEY_LEN));
         long.reduce(|best, place| if place.len > best.len { place } else { best })
     }
 
@@ -218,9 +196,9 @@ mod tests {
         fn the_longest_latest_match_is_found(
             history in prop_oneof![
                 prop::collection::vec(0u32..4, 0..40),
-                prop::collection::vec(0u32..4, 60..SLOT_CHAIN_MAX),
+                prop::collection::vec(0u32..4, 60..300),
             ],
-            cuts in prop::collection::vec(0usize..SLOT_CHAIN_MAX, 0..4),
+            cuts in prop::collection::vec(0usize..300, 0..4),
             ahead in prop::collection::vec(0u32..4, 0..3),
             len_min in 0usize..6,
         ) {
@@ -228,13 +206,17 @@ mod tests {
             let mut index = MatchIndex::default();
             for cut in cuts {
                 let cut = cut.min(history.len());
-                if cut >= index.places.len().saturating_sub(1) {
+                if cut >= index.num_taken.saturating_sub(1) {
                     index.extend(&history[..cut]);
                 }
             }
             index.extend(&history);
             let text = [history.clone(), tokens(&ahead)].concat();
-            let found = index.find(&text, len_min);
+            let found = index.find(&history, &text, len_min);
+            if text.len() < KEY_LEN {
+                prop_assert_eq!(found, None);
+                return Ok(());
+            }
             prop_assert_eq!(found, plain(&history, &text, len_min));
             if let Some(found) = found {
                 prop_assert_eq!(num_agreeing(&history[..found.next], &text), found.len);
@@ -245,9 +227,11 @@ mod tests {
         /// Whatever was followed before, no place agrees for longer than the one that is given.
         #[test]
         fn what_is_followed_is_as_long_as_what_is_found(
-            history in prop::collection::vec(0u32..3, 0..60),
+            history in prop_oneof![
+                prop::collection::vec(0u32..2, 0..=PLACES),
+                prop::collection::vec(0u32..3, 0..60),
+            ],
             cuts in prop::collection::vec((0usize..6, 0usize..4), 1..30),
-            len_min in 2usize..5,
         ) {
             let history = tokens(&history);
             let mut index = MatchIndex::default();
@@ -255,12 +239,12 @@ mod tests {
             for (step, num_ahead) in cuts {
                 len = (len + step).min(history.len());
                 let end = (len + num_ahead).min(history.len());
-                let found = index.follow(&history[..len], &history[len..end], len_min);
+                let found = index.follow(&history[..len], &history[len..end]);
                 let text = &history[..end];
                 // Among all places before the end of the history, whether they were indexed or not.
                 let all = (KEY_LEN..len).map(|next| num_agreeing(&history[..next], text));
-                let longest = all.filter(|&agreeing| agreeing >= len_min).max();
-                if history.len() < CHAIN_MAX {
+                let longest = all.filter(|&agreeing| agreeing >= KEY_LEN).max();
+                if history.len() <= PLACES {
                     prop_assert_eq!(found.map(|found| found.len), longest);
                 }
                 if let Some(found) = found {

@@ -41,7 +41,7 @@ impl RecentOutputs {
 
     /// Where the end of a text was said before.
     pub(crate) fn find(&self, text: &[TokenId], len_min: usize) -> Option<Match> {
-        self.index.find(text, len_min)
+        self.index.find(&self.tokens, text, len_min)
     }
 
     /// What followed there, as far as that output went.

@@ -13,7 +13,7 @@ use lockstep_step::{Draw, RowId, SeqError, SeqId, SeqOutput, StepId, StepOutput}
 impl Engine {
     pub(super) fn commit_step(&mut self, output: StepOutput) -> Result<(), EngineFault> {
         let oldest = self.in_flight.oldest().map(|running| running.step);
-        let Some(running) = self.in_flight.pop(output.step) else {
+        let Some(mut running) = self.in_flight.pop(output.step) else {
             return Err(EngineFault::UnknownStep {
                 step: output.step,
                 in_flight: oldest,
@@ -30,6 +30,8 @@ impl Engine {
             let kept = self.commit_seq(running.step, part, answer.draws)?;
             self.end_leases(part, kept)?;
         }
+        running.seqs.clear();
+        self.spare.running = running.seqs;
         self.check_conservation()
     }
 

@@ -33,7 +33,7 @@ impl Engine {
             is_overlapped: self.config.overlap,
         };
         let proposals = &mut self.proposals;
-        let choice = self.scheduler.choose(budget, &self.in_flight, proposals)?;
+        let mut choice = self.scheduler.choose(budget, &self.in_flight, proposals)?;
         self.proposals.clear();
         for &id in &choice.preempted {
             self.totals.num_preemptions += 1;
@@ -58,13 +58,14 @@ impl Engine {
             self.end_with(error.seq, RequestError::PlanRefused(error))?;
             return Ok(Attempt::Refused);
         }
-        self.launch(&plan, choice.parts)?;
+        self.launch(&plan, &mut choice.parts)?;
+        self.scheduler.spare_parts = choice.parts;
         Ok(Attempt::Planned(plan))
     }
 
     /// Writes a plan of these parts, into the memory of an earlier one where there is some.
     fn write(&mut self, parts: &[Part]) -> StepPlan {
-        let mut seqs = core::mem::take(&mut self.spare_parts);
+        let mut seqs = core::mem::take(&mut self.spare.planned);
         seqs.resize_with(parts.len(), blank);
         let mut num_mask_rows = 0;
         for (part, planned) in parts.iter().zip(&mut seqs) {
@@ -79,13 +80,13 @@ impl Engine {
     }
 
     /// Notes that a plan runs: what it names is held until its commit.
-    fn launch(&mut self, plan: &StepPlan, parts: Vec<Part>) -> Result<(), EngineFault> {
+    fn launch(&mut self, plan: &StepPlan, parts: &mut Vec<Part>) -> Result<(), EngineFault> {
         self.totals.num_steps += 1;
         self.totals.num_steps_overlapped += u64::from(!self.in_flight.is_empty());
         self.totals.num_query_tokens += plan.num_query_tokens() as u64;
         self.scheduler.memory.blocks.begin_step();
-        let mut seqs = Vec::with_capacity(parts.len());
-        for (planned, part) in plan.seqs.iter().zip(parts) {
+        let mut seqs = core::mem::take(&mut self.spare.running);
+        for (planned, part) in plan.seqs.iter().zip(parts.drain(..)) {
             let num_drafts = part.drafts.len();
             self.totals.num_drafts += num_drafts as u64;
             if let Some(row) = planned.rows.read {
