@@ -76,8 +76,8 @@ impl MatchIndex {
         self.num_taken = history.len() + 1;
     }
 
-    /// A place that agrees for longest with the end of a history that is followed by `ahead`. The history is taken in as far as it has to be: what a match goes on with is
-    /// found without.
+    /// A place that agrees for longest with the end of a history that is followed by `ahead`. The history is
+    /// taken in as far as it has to be: what a match goes on with is found without.
     pub(crate) fn follow(&mut self, history: &[TokenId], ahead: &[TokenId]) -> Option<Match> {
         for &token in &history[self.num_followed.min(history.len())..] {
             let current = self.current.take();
