@@ -256,6 +256,11 @@ fn the_head_is_asked_for_by_name_or_is_not_there() {
     let error = CpuBackend::load(&open("llama"), &options(true), &NoProgress).err();
     let error = error.map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("no head of its own"), "{error}");
+    let headless = rewritten(|name, bytes| (name != "mtp.safetensors").then_some(bytes));
+    load(&headless, &options(false));
+    let error = CpuBackend::load(&headless, &options(true), &NoProgress).err();
+    let error = error.map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("mtp.fc.weight, mtp.layers.0."), "{error}");
 }
 
 fn load_with_draft(package: &Package, draft: &Package, options: &CpuOptions) -> CpuBackend {
@@ -367,15 +372,25 @@ fn a_draft_model_that_does_not_fit_is_refused() {
     assert!(backend.has_drafter(ModelDrafter::DraftModel));
 }
 
-/// The embedded model with `a` in the place of `b`.
-fn swapped_tokens() -> Package {
+/// The embedded model with other files.
+fn rewritten(file: impl Fn(&str, Vec<u8>) -> Option<Vec<u8>>) -> Package {
     let folder = tempfile::tempdir().expect("a folder");
     let Source::Embedded(files) = embedded().source else {
         panic!("it is embedded")
     };
     for (name, bytes) in files {
-        let mut bytes = bytes.to_vec();
-        if *name == "tokenizer.json" {
+        if let Some(bytes) = file(name, bytes.to_vec()) {
+            std::fs::write(folder.path().join(name), bytes).expect("it is written");
+        }
+    }
+    // Weights stay mapped when the folder is gone.
+    Package::open(folder.path(), &NoProgress).expect("it opens")
+}
+
+/// The embedded model with `a` in the place of `b`.
+fn swapped_tokens() -> Package {
+    rewritten(|name, mut bytes| {
+        if name == "tokenizer.json" {
             let mut value: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
             let vocab = value["model"]["vocab"].as_object_mut().expect("tokens");
             let (a, b) = (vocab["a"].clone(), vocab["b"].clone());
@@ -383,9 +398,8 @@ fn swapped_tokens() -> Package {
             (vocab["a"], vocab["b"]) = (b, a);
             bytes = value.to_string().into_bytes();
         }
-        std::fs::write(folder.path().join(name), bytes).expect("it is written");
-    }
-    Package::open(folder.path(), &NoProgress).expect("it opens")
+        Some(bytes)
+    })
 }
 
 /// One without recurrent state drafts beside one that has it.
