@@ -125,6 +125,8 @@ values! {
     Buffers {
         /// Each step in buffers of its own size.
         Off = "off",
+        /// In buffers of a few sizes, with padding that is poisoned.
+        On = "on",
     }
 }
 

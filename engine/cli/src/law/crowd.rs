@@ -2,7 +2,7 @@
 //! with nothing kept, nothing drafted, nothing overlapped. It must never compare anything.
 
 use super::{
-    axes::{Cache, Deployment, DraftKind, Rejected, Scheduling},
+    axes::{Buffers, Cache, Deployment, DraftKind, Rejected, Scheduling},
     dice::Dice,
     models::{LawModel, QUERY_TOKENS_MAX, Room},
     recording,
@@ -58,6 +58,7 @@ pub const PLAIN_ROOM: Room = Room {
     num_rows: 4,
     num_threads: 1,
     isa_pick: 1,
+    static_buffers: false,
     mtp: false,
     draft_pick: None,
 };
@@ -108,6 +109,7 @@ pub fn room(deployment: &Deployment, dice: &mut Dice) -> Room {
         },
         num_threads: if dice.once_in(12) { 2 } else { 1 },
         isa_pick: dice.below(60),
+        static_buffers: deployment.buffers == Buffers::On,
         // They also compute along where nobody asks them.
         mtp: matches!(drafter, DraftKind::Mtp | DraftKind::All) || dice.once_in(8),
         draft_pick: (drafter == DraftKind::DraftModel
@@ -177,6 +179,7 @@ pub fn run<B: Backend>(
     backend: &mut Watched<B>,
     dice: &mut Dice,
 ) -> Result<CrowdOutcome, Failure> {
+    backend.pads(deployment.buffers == Buffers::On);
     let mut config = config(deployment, model.has_mtp(), dice);
     let wanted = config.speculation;
     // Each request may say itself who drafts for it, whatever the engine would do.

@@ -47,6 +47,8 @@ pub struct Room {
     pub num_threads: usize,
     /// Picks the instruction set.
     pub isa_pick: usize,
+    /// Whether a step is laid out in buffers of a few sizes.
+    pub static_buffers: bool,
     /// Whether the checkpoint's own drafting head computes along, where there is one.
     pub mtp: bool,
     /// Picks the model that drafts; None is none.
@@ -187,7 +189,7 @@ impl LawModel {
             query_tokens_max: QUERY_TOKENS_MAX,
             seq_len_max: Some(QUERY_TOKENS_MAX),
             mtp: room.mtp && self.has_mtp(),
-            static_buffers: false,
+            static_buffers: room.static_buffers,
         };
         let draft = room
             .draft_pick
@@ -239,6 +241,7 @@ impl LawModel {
             let first = ids.ok().and_then(|ids| ids.first().copied());
             config.bias.extend(first.map(|id| (TokenId(id), 5.0)));
         }
+        config.static_buffers = room.static_buffers;
         let drafting = |drafter, wrong_per_mille| Drafting {
             drafter,
             wrong_per_mille,

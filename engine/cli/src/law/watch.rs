@@ -5,6 +5,7 @@
 use lockstep_step::{
     Backend, BackendError, BackendLimits, Bitmask, MaskRow, MaskSet, ModelDrafter, Proposal,
     ProposalPlan, QueryToken, RowId, SeqId, SeqPlan, StepId, StepOutput, StepPlan, TokenId,
+    batch_size,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,6 +45,8 @@ pub struct Counts {
     pub num_rows: u64,
     /// Mask rows that came.
     pub num_masks: u64,
+    /// Rows of buffers that no query token needed.
+    pub num_padding: u64,
 }
 
 /// What became of the drafts of one sequence.
@@ -68,6 +71,8 @@ struct Part {
 pub struct Watched<B> {
     inner: B,
     sabotage: Option<Sabotage>,
+    /// Whether the backend's buffers have a few sizes.
+    pads: bool,
     num_running: usize,
     /// Of the last step that was begun, those that verify fewer drafts than they had accepted before.
     shorter: Vec<SeqId>,
@@ -85,12 +90,18 @@ impl<B: Backend> Watched<B> {
         Watched {
             inner,
             sabotage,
+            pads: false,
             num_running: 0,
             shorter: Vec::new(),
             parts: BTreeMap::new(),
             counts: Counts::default(),
             drafts: BTreeMap::new(),
         }
+    }
+
+    /// Says whether the backend's buffers have a few sizes.
+    pub fn pads(&mut self, pads: bool) {
+        self.pads = pads;
     }
 
     /// Forgets what was counted, for another engine.
@@ -103,7 +114,12 @@ impl<B: Backend> Watched<B> {
 
     fn note_begun(&mut self, plan: &StepPlan) {
         self.shorter.clear();
+        let (num_query, num_max) = (plan.num_query_tokens(), self.limits().query_tokens_max);
         let counts = &mut self.counts;
+        if self.pads {
+            let num_padding = batch_size(num_query, num_max as usize) - num_query;
+            counts.num_padding += num_padding as u64;
+        }
         counts.num_seqs_max = counts.num_seqs_max.max(plan.seqs.len());
         counts.num_begun_early += u64::from(self.num_running > 0);
         self.num_running += 1;
