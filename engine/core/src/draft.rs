@@ -2,6 +2,7 @@
 //! and in what is in flight, never in the sequence: a stale draft can't outlive its step. What a sequence
 //! does keep is an index of its own committed tokens, and how well it guessed lately.
 
+mod followers;
 mod matches;
 mod pace;
 mod recent;
@@ -10,7 +11,8 @@ mod totals;
 
 use crate::constraint::Constraint;
 use alloc::{borrow::Cow, vec::Vec};
-use lockstep_step::{ModelDrafter, TokenId};
+use followers::{FollowerTree, likeliest};
+use lockstep_step::{Backend, ModelDrafter, TokenId};
 use matches::MatchIndex;
 use pace::Pace;
 pub(crate) use recent::RecentOutputs;
@@ -22,7 +24,8 @@ pub use totals::DraftTotals;
 pub enum DraftSource {
     /// The constraint leaves no choice.
     Forced,
-    /// The same text was written before, by this request or by another lately: the longest match.
+    /// What is likely to follow the last few tokens, by what followed them in this request and in what was
+    /// said lately; and what a longer match goes on with.
     Suffix,
     /// The last few tokens occurred before in this request: the latest place.
     Ngram,
@@ -127,6 +130,33 @@ pub(crate) struct Written<'a> {
     pub(crate) recent: &'a RecentOutputs,
 }
 
+/// Models that draft and are there to be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelDrafters {
+    /// The checkpoint's own head.
+    pub mtp: bool,
+    /// A smaller model.
+    pub draft_model: bool,
+}
+
+impl ModelDrafters {
+    /// Those of a backend.
+    pub fn of(backend: &impl Backend) -> ModelDrafters {
+        ModelDrafters {
+            mtp: backend.has_drafter(ModelDrafter::Mtp),
+            draft_model: backend.has_drafter(ModelDrafter::DraftModel),
+        }
+    }
+
+    /// Whether this one is there.
+    pub fn has(&self, drafter: ModelDrafter) -> bool {
+        match drafter {
+            ModelDrafter::Mtp => self.mtp,
+            ModelDrafter::DraftModel => self.draft_model,
+        }
+    }
+}
+
 /// A model that is to be asked for drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -140,6 +170,9 @@ pub(crate) struct DraftState {
     drafter: Drafter,
     /// Of the sequence's own tokens.
     own: MatchIndex,
+    /// What followed what in them, as far as that has been read.
+    followers: FollowerTree,
+    num_read: usize,
     pace: Pace,
     /// Whether it looks at what others said, and they at what it said: not where it has a salt, since then
     /// nobody may learn from the speed of an answer what others asked.
@@ -149,8 +182,14 @@ pub(crate) struct DraftState {
     pub(crate) totals: DraftTotals,
 }
 
-/// Agreeing tokens that make the longest match worth a guess.
-const SUFFIX_LEN_MIN: usize = 3;
+/// A guess goes on as long as all of it is at least as likely.
+const SHARE_MIN: f32 = 0.45;
+
+/// Agreeing tokens that are taken for a copy of what stands there.
+const COPY_LEN_MIN: usize = 16;
+
+/// The last tokens of a text that are read to learn what follows what, at most.
+const READ_MAX: usize = 1 << 14;
 
 impl DraftState {
     pub(crate) fn new(drafter: Drafter, shares: bool) -> DraftState {
@@ -158,6 +197,8 @@ impl DraftState {
             shares,
             drafter,
             own: MatchIndex::default(),
+            followers: FollowerTree::default(),
+            num_read: 0,
             pace: Pace::new(),
             num_accepted: 0,
             totals: DraftTotals::default(),
@@ -197,9 +238,9 @@ impl DraftState {
         bounds.keep(drafts)
     }
 
-    /// The model that would be asked where nothing else has a guess; it needs a text that is committed to its
-    /// end. None while guessing rests.
-    pub(crate) fn model(&self) -> Option<Asked> {
+    /// Of these models the one that would be asked where nothing else has a guess; it needs a text that is
+    /// committed to its end. None while guessing rests.
+    pub(crate) fn model(&self, there: ModelDrafters) -> Option<Asked> {
         let Drafter::Live(wanted) = &self.drafter else {
             return None;
         };
@@ -211,7 +252,8 @@ impl DraftState {
             drafter,
             num_max: self.pace.depth(depth_max) as usize,
         });
-        paced.into_iter().find(|asked| asked.num_max > 0)
+        let mut usable = paced.into_iter().filter(|asked| there.has(asked.drafter));
+        usable.find(|asked| asked.num_max > 0)
     }
 
     /// What is forced comes first; a guess goes on from there.
@@ -246,8 +288,26 @@ impl DraftState {
                 0 => 0,
                 depth => (depth + num_unknown).min(num_left),
             };
-            let depths = (depth(wanted.suffix), depth(wanted.ngram));
-            self.guess(depths, &text, written.recent, &mut drafts);
+            // How likely they are says where guesses end; the pace, when to rest.
+            let suffix = match depth(wanted.suffix) {
+                0 => 0,
+                _ => (wanted.suffix as usize + num_unknown).min(num_left),
+            };
+            let ngram = if wanted.suffix > 0 {
+                0
+            } else {
+                depth(wanted.ngram)
+            };
+            if suffix > 0 {
+                self.guess_likely(suffix, &text, written.recent, &mut drafts);
+            } else if ngram > 0 {
+                let end = text
+                    .end(matches::LEN_MAX, &text.ahead(&drafts))
+                    .into_owned();
+                if let Some(place) = self.own.latest(text.tokens, &end) {
+                    text.copy(place.next, ngram, DraftSource::Ngram, &mut drafts);
+                }
+            }
         }
         if !drafts.iter().any(|draft| draft.source.is_guess()) {
             self.pace.skip();
@@ -256,49 +316,50 @@ impl DraftState {
         drafts
     }
 
-    /// Appends what followed an earlier match, if there is one.
-    fn guess(
+    /// Appends what is likely to follow: what a long match goes on with, or else as much as is likely enough
+    /// all together.
+    fn guess_likely(
         &mut self,
-        (suffix, ngram): (usize, usize),
+        num_max: usize,
         text: &Text<'_>,
         recent: &RecentOutputs,
         drafts: &mut Vec<Draft>,
     ) {
-        if suffix == 0 && ngram == 0 {
-            return;
-        }
         let ahead = text.ahead(drafts);
-        let end = text.end(&ahead);
-        let own = match suffix {
-            0 => self.own.latest(text.tokens, &end),
-            _ => self.own.follow(text.tokens, &ahead),
-        };
-        if suffix > 0 {
-            let own = own.filter(|own| own.len >= SUFFIX_LEN_MIN);
-            let recent_match = match self.shares {
-                true => recent.find(&end, SUFFIX_LEN_MIN),
-                false => None,
-            };
-            match (own, recent_match) {
-                (Some(own), other) if other.is_none_or(|other| other.len <= own.len) => {
-                    return text.copy(own.next, suffix, DraftSource::Suffix, drafts);
-                }
-                (_, Some(other)) => {
-                    let guess = recent.after(other);
-                    let guess = &guess[..guess.len().min(suffix)];
-                    drafts.extend(from(DraftSource::Suffix, guess));
-                    if !guess.is_empty() {
-                        return;
-                    }
-                }
-                _ => {}
+        let copied = self.own.follow(text.tokens, &ahead);
+        if let Some(copied) = copied.filter(|copied| copied.len >= COPY_LEN_MIN) {
+            let num = num_max.min(copied.len);
+            return text.copy(copied.next, num, DraftSource::Suffix, drafts);
+        }
+        self.read(text.tokens);
+        let none = FollowerTree::default();
+        let recent = if self.shares { recent.tree() } else { &none };
+        let trees = [&self.followers, recent];
+        let end = text.end(followers::CONTEXT_MAX, &ahead);
+        let mut places = trees.map(|tree| tree.find(&end));
+        let mut share = 1.0;
+        for _ in 0..num_max {
+            let known = likeliest([(trees[0], places[0]), (trees[1], places[1])]);
+            let Some((token, likely)) = known else { break };
+            share *= likely;
+            if share < SHARE_MIN {
+                break;
+            }
+            let source = DraftSource::Suffix;
+            drafts.push(Draft { token, source });
+            for (place, tree) in places.iter_mut().zip(trees) {
+                *place = tree.step(*place, token);
             }
         }
-        if ngram > 0
-            && let Some(own) = own
-        {
-            text.copy(own.next, ngram, DraftSource::Ngram, drafts);
+    }
+
+    /// Reads what was committed since the last time, of a long text its end.
+    fn read(&mut self, tokens: &[TokenId]) {
+        let from = self.num_read.max(tokens.len().saturating_sub(READ_MAX));
+        for &token in &tokens[from..] {
+            self.followers.push(token);
         }
+        self.num_read = tokens.len();
     }
 
     /// What became of the drafts of a step.
@@ -328,9 +389,9 @@ impl Text<'_> {
         after.map(|draft| draft.token).collect()
     }
 
-    /// The last tokens, with what comes after them: as many as a match can have.
-    fn end(&self, ahead: &[TokenId]) -> Cow<'_, [TokenId]> {
-        let tail = self.tokens.len().saturating_sub(matches::LEN_MAX);
+    /// The last tokens, so many of those that are committed, with what comes after them.
+    fn end(&self, num: usize, ahead: &[TokenId]) -> Cow<'_, [TokenId]> {
+        let tail = self.tokens.len().saturating_sub(num);
         let mut end = Cow::Borrowed(&self.tokens[tail..]);
         if !ahead.is_empty() {
             end.to_mut().extend_from_slice(ahead);

@@ -14,7 +14,8 @@ use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
 use crate::{
     ConfigError, Drafter, EngineConfig, EngineFault, Event, EventKind, Finish, Finished, MaskDone,
-    MaskJob, QueueKind, Refusal, Request, RequestError, Stats, Time, Totals, Usage, Vocabulary,
+    MaskJob, ModelDrafters, QueueKind, Refusal, Request, RequestError, Stats, Time, Totals, Usage,
+    Vocabulary,
 };
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use lockstep_step::{
@@ -168,6 +169,11 @@ impl Engine {
         for proposal in proposals {
             self.proposals.add(proposal);
         }
+    }
+
+    /// Says which models can be asked for drafts; at first there is none.
+    pub fn set_models(&mut self, models: ModelDrafters) {
+        self.scheduler.models = models;
     }
 
     /// Whether the next step is planned while one runs. It can change at any time, and changes no output.

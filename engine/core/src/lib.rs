@@ -35,7 +35,8 @@ mod vocabulary;
 
 pub use config::{ConfigError, EngineConfig, RejectedDrafts, Stats, Totals};
 pub use draft::{
-    DRAFT_DEPTH_MAX, DraftSource, DraftTotals, Drafter, Speculation, SpeculationError,
+    DRAFT_DEPTH_MAX, DraftSource, DraftTotals, Drafter, ModelDrafters, Speculation,
+    SpeculationError,
 };
 pub use engine::Engine;
 pub use event::{Event, EventKind, Finish, Finished, RequestError, Usage};

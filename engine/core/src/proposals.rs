@@ -72,7 +72,7 @@ impl Proposals {
             let Some(seq) = scheduler.seqs.get_mut(id) else {
                 continue;
             };
-            let Some(model) = seq.drafts.model() else {
+            let Some(model) = seq.drafts.model(scheduler.models) else {
                 continue;
             };
             let standing = Standing::of(id, seq, in_flight);
@@ -131,7 +131,7 @@ impl Proposals {
 fn asking(scheduler: &Scheduler) -> Vec<SeqId> {
     let asks = |id: &&SeqId| {
         let seq = scheduler.seqs.get(**id);
-        seq.is_some_and(|seq| seq.drafts.model().is_some())
+        seq.is_some_and(|seq| seq.drafts.model(scheduler.models).is_some())
     };
     scheduler.running().iter().filter(asks).copied().collect()
 }

@@ -6,7 +6,7 @@
 //! overlapped                forward N  masks N  draw N  plan N+1  forward N+1  collect N  commit N  masks N+1 ...
 //! ```
 
-use crate::{Engine, EngineFault, Event, MaskDone, MaskJob, Time};
+use crate::{Engine, EngineFault, Event, MaskDone, MaskJob, ModelDrafters, Time};
 use alloc::{string::ToString, vec::Vec};
 use lockstep_step::{Backend, BackendError, StepId, StepPlan};
 
@@ -90,6 +90,7 @@ impl<B: Backend> Pipeline<B> {
         backend: &mut B,
         host: &mut impl Host,
     ) -> Result<bool, EngineFault> {
+        engine.set_models(ModelDrafters::of(backend));
         let (plan, forward, done) = match self.next.take() {
             Some(Started { plan, forward }) => {
                 let pending = host.start_masks(engine.take_mask_jobs(&plan));

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::proposals::Proposals;
 use crate::sequence::{Sequence, num_blocks_for};
 use crate::standing::Standing;
-use crate::{EngineFault, RejectedDrafts, Time};
+use crate::{EngineFault, ModelDrafters, RejectedDrafts, Time};
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use lockstep_step::{RowId, SeqId};
 
@@ -72,6 +72,8 @@ pub(crate) struct Scheduler {
     /// Whether somebody found no room while a step was in flight: what that step names can't be had. No step
     /// is planned ahead of it then; when all have been committed somebody may have to give way.
     needs_room: bool,
+    /// Models that can be asked for drafts.
+    pub(crate) models: ModelDrafters,
     /// What ended lately.
     pub(crate) recent: RecentOutputs,
     /// The list of an earlier step, for the next one. Empty.
@@ -87,6 +89,7 @@ impl Scheduler {
             running: Vec::new(),
             memory,
             needs_room: false,
+            models: ModelDrafters::default(),
             recent: RecentOutputs::default(),
             spare_parts: Vec::new(),
         }
@@ -238,7 +241,7 @@ impl Scheduler {
         let id = self.running[idx];
         let seq = get(&mut self.seqs, id)?;
         let standing = Standing::of(id, seq, in_flight);
-        if must_wait(seq, &standing) {
+        if must_wait(seq, &standing, self.models) {
             return Ok(Turn::SitsOut);
         }
         let num_uncomputed = standing.num_uncomputed(seq);
@@ -363,9 +366,10 @@ impl Scheduler {
 
 /// Whether a sequence can't be planned ahead: it ends with what is in flight, or a model is to draft for it,
 /// which goes on from committed tokens only.
-fn must_wait(seq: &Sequence, standing: &Standing) -> bool {
+fn must_wait(seq: &Sequence, standing: &Standing, models: ModelDrafters) -> bool {
     let num_in_flight = standing.num_in_flight();
-    num_in_flight > 0 && (seq.output.num_left(num_in_flight) == 0 || seq.drafts.model().is_some())
+    let ends = seq.output.num_left(num_in_flight) == 0;
+    num_in_flight > 0 && (ends || seq.drafts.model(models).is_some())
 }
 
 /// What the sequence's own drafters propose.

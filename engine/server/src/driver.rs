@@ -106,6 +106,8 @@ pub(crate) struct Driver<B: Backend> {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) masks: MaskWorkers,
     pub(crate) pipeline: Pipeline<B>,
+    /// When the last step was started.
+    pub(crate) step_started: Time,
 }
 
 /// What the loop of the engine gets from the server.
@@ -113,6 +115,7 @@ struct Host<'a> {
     clock: Clock,
     masks: &'a MaskWorkers,
     metrics: &'a Metrics,
+    step_started: &'a mut Time,
 }
 
 impl<'a> lockstep_core::Host for Host<'a> {
@@ -137,6 +140,7 @@ impl<'a> lockstep_core::Host for Host<'a> {
     }
 
     fn started(&mut self, plan: &StepPlan) {
+        *self.step_started = self.clock.now();
         self.metrics.step(plan.num_query_tokens());
     }
 
@@ -209,6 +213,7 @@ impl<B: Backend> Driver<B> {
             clock: self.clock,
             masks: &self.masks,
             metrics: &self.metrics,
+            step_started: &mut self.step_started,
         };
         let (engine, backend) = (&mut self.engine, &mut self.backend);
         self.pipeline.turn(engine, backend, &mut host)
@@ -280,7 +285,12 @@ impl<B: Backend> Driver<B> {
             let Some(route) = memory.routes.get_mut(&seq) else {
                 continue;
             };
-            self.metrics.event(now, at, &kind, &mut route.times);
+            // It was scheduled when its step began, and this is after its end.
+            let when = match kind {
+                EventKind::Scheduled => self.step_started,
+                _ => now,
+            };
+            self.metrics.event(when, at, &kind, &mut route.times);
             let finished = matches!(kind, EventKind::Finished(_));
             let (choice, reader) = (route.choice, route.reader.clone());
             if finished {

@@ -12,9 +12,9 @@ use crate::model::{ChatPrompt, ModelError};
 use crate::net::oneshot;
 use crate::sampling::{AskedSampling, choice_seed};
 use crate::state::{DeliveryPolicy, Shared};
-use lockstep_core::{ReasoningBudget, Refusal, Request, Speculation};
+use lockstep_core::{DraftSource, ReasoningBudget, Refusal, Request, Speculation};
 use lockstep_grammar::{Boundary, ToolChoice};
-use lockstep_step::{Matcher, SamplingParams, TokenId};
+use lockstep_step::{Matcher, ModelDrafter, SamplingParams, TokenId};
 use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet, starts_in_reasoning};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -371,15 +371,33 @@ pub(crate) fn stop_strings(
 }
 
 /// Who drafts for this request; it changes how fast the answer comes, and nothing in it.
-pub(crate) fn speculation(fields: &mut Fields<'_>) -> Result<Option<Speculation>, ApiError> {
+pub(crate) fn speculation(
+    shared: &Shared,
+    fields: &mut Fields<'_>,
+) -> Result<Option<Speculation>, ApiError> {
     let Some(text) = fields.string("speculate")?.map(str::to_string) else {
         return Ok(None);
     };
+    let models = [
+        (ModelDrafter::Mtp, DraftSource::Mtp),
+        (ModelDrafter::DraftModel, DraftSource::DraftModel),
+    ];
+    let known = |read: Speculation| {
+        let missing = models.into_iter().find(|&(model, source)| {
+            read.depth(source) > 0 && shared.models.is_some_and(|there| !there.has(model))
+        });
+        match missing {
+            Some((_, source)) => Err(format!("this server has no {} drafter", source.as_str())),
+            None => Ok(Some(read)),
+        }
+    };
     let read = text.parse::<Speculation>();
-    read.map(Some).map_err(|error| {
-        let message = format!("speculate: {error}");
-        ApiError::field("invalid_value", fields.path("speculate"), message)
-    })
+    read.map_err(|error| error.to_string())
+        .and_then(known)
+        .map_err(|error| {
+            let message = format!("speculate: {error}");
+            ApiError::field("invalid_value", fields.path("speculate"), message)
+        })
 }
 
 /// A whole number of tokens, at least 1.

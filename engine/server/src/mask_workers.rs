@@ -12,6 +12,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+/// Jobs of a step that are worth waking threads for.
+const JOBS_MIN: usize = 4;
+
 /// The threads. They end when this is dropped.
 pub(crate) struct MaskWorkers {
     queue: Arc<Queue>,
@@ -79,13 +82,15 @@ impl MaskWorkers {
     /// Hands out the jobs of a step.
     pub(crate) fn start(&self, jobs: Vec<MaskJob>) -> Pending<'_> {
         let (sender, filled) = channel();
+        let num_jobs = jobs.len();
         if !jobs.is_empty() {
             let tasks = jobs.into_iter().map(|job| Task {
                 job,
                 sender: sender.clone(),
             });
             self.queue.waiting().tasks.extend(tasks);
-            if self.num_threads > 0 {
+            // A few masks are filled sooner than a thread is awake.
+            if self.num_threads > 0 && num_jobs >= JOBS_MIN {
                 self.queue.more.notify_all();
             }
         }

@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::model::{ChatModel, ModelContract, SamplingRanges};
 use crate::net::{mpsc, oneshot, watch};
 use crate::time::{Clock, timeout};
-use lockstep_core::{Engine, Pipeline};
+use lockstep_core::{Engine, ModelDrafters, Pipeline};
 use lockstep_step::{Backend, BackendLimits};
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,6 +147,8 @@ pub(crate) struct Shared {
     pub(crate) grammars: Grammars,
     /// The backend's limits, with the longest sequence that the engine can hold.
     pub(crate) backend: BackendLimits,
+    /// Models that can be asked for drafts, where the backend is known.
+    pub(crate) models: Option<ModelDrafters>,
     pub(crate) inputs: mpsc::UnboundedSender<Input>,
     pub(crate) status: Arc<Status>,
     pub(crate) metrics: Arc<Metrics>,
@@ -175,6 +177,7 @@ impl Shared {
             model,
             contract,
             backend: limits,
+            models: None,
             inputs,
             status: Arc::new(Status::default()),
             created: 0,
@@ -221,6 +224,7 @@ impl Server {
             seq_len_max: engine.seq_len_max(),
             ..backend.limits()
         };
+        let models = ModelDrafters::of(&backend);
         let status = Arc::new(Status::default());
         let name = config.model_names.first().cloned().unwrap_or_default();
         let metrics = Arc::new(Metrics::new(&name, &limits));
@@ -236,6 +240,7 @@ impl Server {
             metrics: metrics.clone(),
             masks: MaskWorkers::new(config.mask_threads, clock)?,
             pipeline: Pipeline::default(),
+            step_started: lockstep_core::Time::default(),
         };
         crate::net::spawn_engine(driver.run())?;
         let (closed, _) = watch::channel(false);
@@ -245,6 +250,7 @@ impl Server {
             model,
             contract,
             backend: limits,
+            models: Some(models),
             inputs,
             status,
             metrics,

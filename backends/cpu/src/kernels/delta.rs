@@ -82,7 +82,9 @@ impl Kernel for DeltaGates<'_> {
 /// S'' = key[k] * delta[v] + S'[k][v]  out[v] = sum over k of S''[k][v] * query[k]
 /// ```
 pub(crate) struct DeltaStep<'a> {
-    /// (key_dim, value_dim)
+    /// `S`, where it is not in `state` already: (key_dim, value_dim). It saves a copy.
+    pub(crate) from: Option<&'a [f32]>,
+    /// Where `S''` goes: (key_dim, value_dim).
     pub(crate) state: &'a mut [f32],
     pub(crate) query: &'a [f32],
     pub(crate) key: &'a [f32],
@@ -99,6 +101,8 @@ impl Kernel for DeltaStep<'_> {
         let n = self.value.len();
         assert!(self.out.len() == n && self.query.len() == self.key.len());
         assert_eq!(self.state.len(), self.key.len() * n, "state of the head");
+        let from = self.from.map_or(self.state.len(), <[f32]>::len);
+        assert_eq!(from, self.state.len(), "state before");
         let mut first = 0;
         while first + 4 * L::WIDTH <= n {
             self.columns::<L, 4>(first);
@@ -123,7 +127,8 @@ impl DeltaStep<'_> {
         let n = self.value.len();
         let decay = L::splat(self.decay);
         let mut memory = [L::splat(0.0); R];
-        for (row, &key) in self.state.chunks_exact(n).zip(self.key) {
+        let before = self.from.unwrap_or(self.state);
+        for (row, &key) in before.chunks_exact(n).zip(self.key) {
             let (row, key) = (&row[first..first + R * L::WIDTH], L::splat(key));
             for (r, memory) in memory.iter_mut().enumerate() {
                 let state = L::load(&row[r * L::WIDTH..]).mul(decay);
@@ -138,12 +143,19 @@ impl DeltaStep<'_> {
         }
         let mut out = [L::splat(0.0); R];
         let keys = self.key.iter().zip(self.query);
-        for (row, (&key, &query)) in self.state.chunks_exact_mut(n).zip(keys) {
+        for (idx, (row, (&key, &query))) in self.state.chunks_exact_mut(n).zip(keys).enumerate() {
             let row = &mut row[first..first + R * L::WIDTH];
             let (key, query) = (L::splat(key), L::splat(query));
+            let mut state = [L::splat(0.0); R];
+            let before = match self.from {
+                Some(from) => &from[idx * n + first..][..R * L::WIDTH],
+                None => &*row,
+            };
+            for (r, state) in state.iter_mut().enumerate() {
+                *state = L::load(&before[r * L::WIDTH..]).mul(decay);
+            }
             for (r, out) in out.iter_mut().enumerate() {
-                let state = L::load(&row[r * L::WIDTH..]).mul(decay);
-                let state = key.fma(delta[r], state);
+                let state = key.fma(delta[r], state[r]);
                 state.store(&mut row[r * L::WIDTH..]);
                 *out = state.fma(query, *out);
             }

@@ -119,16 +119,21 @@ proptest! {
         let mut after = state.to_vec();
         let mut wanted = reference::delta_step(&mut after, query, key, value, decay, beta);
         wanted.extend(after);
-        let run_step = |isa| {
-            let (mut state, mut out) = (state.to_vec(), vec![0.0; n]);
+        let run_step = |isa, in_place| {
+            let (mut after, mut out) = (vec![f32::NAN; state.len()], vec![0.0; n]);
+            if in_place {
+                after.copy_from_slice(state);
+            }
+            let from = (!in_place).then_some(state);
             let step = DeltaStep {
-                state: &mut state, query, key, value, decay, beta, out: &mut out,
+                from, state: &mut after, query, key, value, decay, beta, out: &mut out,
             };
             run(isa, step);
-            out.extend(state);
+            out.extend(after);
             out
         };
-        same(run_step, wanted);
+        same(|isa| run_step(isa, true), wanted.clone());
+        same(|isa| run_step(isa, false), wanted);
     }
 
     #[test]

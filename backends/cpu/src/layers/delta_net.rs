@@ -262,7 +262,7 @@ impl DeltaNet {
         let writes = writes.filter_map(|row| Some((row, batch.state_write(row)?)));
         let mut writes = writes.peekable();
         let mut held = Vec::new();
-        // The state is computed in the first row that is written, and copied on to each later one.
+        // The state is computed in the first row that is written, and from there into each later one.
         let mut state: &mut [f32] = match writes.peek() {
             // SAFETY: passed on.
             Some(&(_, write)) => unsafe { rows.head_mut(write, head) },
@@ -271,20 +271,21 @@ impl DeltaNet {
                 &mut held
             }
         };
-        match batch.state_read(seq_idx) {
-            // SAFETY: a row that is read in a step is never written in it.
-            Some(read) => state.copy_from_slice(unsafe { rows.head(read, head) }),
-            None => state.fill(0.0),
+        // SAFETY: a row that is read in a step is never written in it.
+        let read = |row| unsafe { rows.head(row, head) };
+        let mut from: Option<&[f32]> = batch.state_read(seq_idx).map(read);
+        if from.is_none() {
+            state.fill(0.0);
         }
+        let core = &mut [0.0; HEAD_DIM_MAX][..values];
         for row in batch.rows(seq_idx) {
             let mixed = &buffers.mixed[row * self.channels()..(row + 1) * self.channels()];
             let key_width = dims.num_key_heads * keys;
             let gates = &buffers.gates[row * 2 * dims.num_value_heads..];
-            let mut core = [0.0; HEAD_DIM_MAX];
-            let core = &mut core[..values];
             kernels::run(
                 isa,
                 DeltaStep {
+                    from: from.take(),
                     state: &mut *state,
                     query: &mixed[key_head * keys..][..keys],
                     key: &mixed[key_width + key_head * keys..][..keys],
@@ -311,7 +312,7 @@ impl DeltaNet {
             {
                 // SAFETY: passed on; rows of one sequence differ from each other.
                 let next = unsafe { rows.head_mut(write, head) };
-                next.copy_from_slice(state);
+                from = Some(state);
                 state = next;
             }
         }

@@ -245,7 +245,8 @@ mod tests {
                 let all = (KEY_LEN..len).map(|next| num_agreeing(&history[..next], text));
                 let longest = all.filter(|&agreeing| agreeing >= KEY_LEN).max();
                 if history.len() <= PLACES {
-                    prop_assert_eq!(found.map(|found| found.len), longest);
+                    // One that goes on into what is ahead can be longer still.
+                    prop_assert!(found.map(|found| found.len) >= longest);
                 }
                 if let Some(found) = found {
                     prop_assert!(found.len <= num_agreeing(&history[..found.next], text));

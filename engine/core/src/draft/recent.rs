@@ -1,7 +1,7 @@
 //! What was said lately, by any request: agents repeat themselves, and each other. Bounded; the oldest half
 //! goes first. It only ever makes drafts, so it can change speed and never output.
 
-use crate::draft::matches::{Match, MatchIndex};
+use crate::draft::followers::FollowerTree;
 use alloc::vec::Vec;
 use lockstep_step::TokenId;
 
@@ -11,14 +11,15 @@ const TOKENS_MAX: usize = 1 << 15;
 /// Tokens of one output that are kept: its last ones.
 const OUTPUT_MAX: usize = 1 << 11;
 
-/// Between two outputs; outside any vocabulary, so that nothing agrees with it and no draft reaches past it.
+/// Between two outputs; outside any vocabulary.
 const BORDER: TokenId = TokenId(u32::MAX);
 
-/// The last outputs, one after another.
+/// The last outputs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecentOutputs {
+    /// One after another, each with a border after it.
     tokens: Vec<TokenId>,
-    index: MatchIndex,
+    tree: FollowerTree,
 }
 
 impl RecentOutputs {
@@ -29,35 +30,43 @@ impl RecentOutputs {
             return;
         }
         if self.tokens.len() + output.len() + 1 > TOKENS_MAX {
-            let kept = self.tokens.split_off(self.tokens.len() / 2);
             // What is cut off at its start says nothing wrong: only how it began is forgotten.
-            self.tokens = kept;
-            self.index = MatchIndex::default();
+            self.tokens.drain(..self.tokens.len() / 2);
+            self.tree = FollowerTree::default();
+            for text in self.tokens.split(|&token| token == BORDER) {
+                read(&mut self.tree, text);
+            }
         }
         self.tokens.extend_from_slice(output);
         self.tokens.push(BORDER);
-        self.index.extend(&self.tokens);
+        read(&mut self.tree, output);
     }
 
-    /// Where the end of a text was said before.
-    pub(crate) fn find(&self, text: &[TokenId], len_min: usize) -> Option<Match> {
-        self.index.find(&self.tokens, text, len_min)
+    /// What followed what in them.
+    pub(crate) fn tree(&self) -> &FollowerTree {
+        &self.tree
     }
+}
 
-    /// What followed there, as far as that output went.
-    pub(crate) fn after(&self, found: Match) -> &[TokenId] {
-        let rest = &self.tokens[found.next..];
-        let end = rest.iter().position(|&token| token == BORDER);
-        &rest[..end.unwrap_or(rest.len())]
-    }
+fn read(tree: &mut FollowerTree, text: &[TokenId]) {
+    tree.begin();
+    text.iter().for_each(|&token| tree.push(token));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draft::followers::likeliest;
 
     fn output(from: u32, len: u32) -> Vec<TokenId> {
         (from..from + len).map(TokenId).collect()
+    }
+
+    fn next(recent: &RecentOutputs, text: &[u32]) -> Option<u32> {
+        let text: Vec<TokenId> = text.iter().copied().map(TokenId).collect();
+        let (tree, none) = (recent.tree(), FollowerTree::default());
+        let found = likeliest([(tree, tree.find(&text)), (&none, none.find(&text))]);
+        found.map(|(token, _)| token.0)
     }
 
     #[test]
@@ -66,18 +75,8 @@ mod tests {
         recent.push(&output(10, 5));
         recent.push(&output(20, 5));
         recent.push(&[]);
-        let text = [TokenId(1), TokenId(11), TokenId(12)];
-        let found = recent.find(&text, 2).expect("it was said");
-        assert_eq!(found.len, 2);
-        assert_eq!(
-            recent.after(found),
-            output(13, 2),
-            "not into the next output"
-        );
-        assert_eq!(recent.find(&text, 3), None);
-        let end = [TokenId(13), TokenId(14)];
-        let nothing = recent.find(&end, 2).map(|found| recent.after(found).len());
-        assert_eq!(nothing, Some(0));
+        assert_eq!(next(&recent, &[1, 11, 12]), Some(13));
+        assert_eq!(next(&recent, &[13, 14]), None, "not into the next output");
     }
 
     #[test]
@@ -86,11 +85,9 @@ mod tests {
         for round in 0..100 {
             recent.push(&output(round * 10_000, 3_000));
             assert!(recent.tokens.len() <= TOKENS_MAX);
+            assert!(recent.tree.len() <= 5 * TOKENS_MAX);
         }
-        let at = |round: u32| {
-            let late = round * 10_000 + 2_900;
-            recent.find(&[TokenId(late), TokenId(late + 1)], 2)
-        };
+        let at = |round: u32| next(&recent, &[round * 10_000 + 2_900]);
         assert!(at(99).is_some() && at(98).is_some());
         assert_eq!(at(0), None);
     }

@@ -204,6 +204,11 @@ pub(super) fn case(
                 ngram,
                 ..Speculation::OFF
             }),
+            2 => (0u32..10, 1u32..16).prop_map(|(forced, ngram)| Speculation {
+                forced,
+                ngram,
+                ..Speculation::OFF
+            }),
             2 => (0u32..10, 0u32..4, 0u32..16, 0u32..16).prop_map(|depths| Speculation {
                 forced: depths.0,
                 suffix: depths.1,

@@ -58,6 +58,10 @@ impl<'a, B: Backend> Turns<'a, B> {
 
     /// Runs a step to its end; aborts a sequence meanwhile. False if there was none.
     pub(super) fn turn(&mut self, abort: Option<SeqId>) -> bool {
+        self.engine.set_models(ModelDrafters {
+            mtp: true,
+            draft_model: true,
+        });
         self.num_turns += 1;
         let is_overlapped = match self.schedule {
             Schedule::Sync => false,

@@ -47,7 +47,7 @@ pub(crate) async fn answer(
         max_tokens,
         stop_strings: stop_strings(shared, &mut fields, "stop_sequences")?,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
-        speculation: speculation(&mut fields)?,
+        speculation: speculation(shared, &mut fields)?,
         logprobs: None,
         stream: fields.bool("stream")?.unwrap_or(false),
         cache_salt: cache_salt(shared, &mut fields)?,

@@ -161,6 +161,7 @@ fn run_all(
         metrics: metrics.clone(),
         masks: MaskWorkers::new(num_threads, clock).expect("threads"),
         pipeline: Pipeline::default(),
+        step_started: lockstep_core::Time::default(),
     };
     let mut events = vec![];
     while driver.step().expect("no invariant breaks") {

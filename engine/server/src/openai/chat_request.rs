@@ -104,7 +104,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<ChatRequest, ApiErro
         max_tokens: token_count(&mut fields, "max_completion_tokens")?.or(older),
         stop_strings: stop_strings(shared, &mut fields, "stop")?,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
-        speculation: speculation(&mut fields)?,
+        speculation: speculation(shared, &mut fields)?,
         logprobs: top_logprobs,
         stream,
         cache_salt: cache_salt(shared, &mut fields)?,

@@ -104,7 +104,7 @@ pub(crate) fn read(shared: &Shared, body: &Value) -> Result<Completion, ApiError
     let stop_strings = stop_strings(shared, &mut fields, "stop")?;
     let ignore_eos = fields.bool("ignore_eos")?.unwrap_or(false);
     let cache_salt = cache_salt(shared, &mut fields)?;
-    let speculation = speculation(&mut fields)?;
+    let speculation = speculation(shared, &mut fields)?;
     count_unknown(shared, &fields);
     let policy = shared.config.sampling_policy;
     let used = asked.resolve(&shared.contract, &shared.ranges(), policy)?;

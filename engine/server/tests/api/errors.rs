@@ -52,6 +52,7 @@ async fn sampling_fields() {
         json!({"seed": 9_223_372_036_854_775_808_u64}),
         json!({"speculate": "ngrams"}),
         json!({"speculate": "ngram:16"}),
+        json!({"speculate": "forced,mtp"}),
         json!({"speculate": 7}),
     ];
     check("/v1/chat/completions", hello(), variants, expect![[r#"
@@ -72,6 +73,7 @@ async fn sampling_fields() {
         400 seed invalid_value: seed is 9223372036854775808, expected a whole number of at least -9223372036854775808
         400 speculate invalid_value: speculate: "ngrams" is no drafter, expected off, or some of forced, suffix, ngram, mtp, draft_model, each with a depth of 1 to 15 where wanted: ngram,forced:7
         400 speculate invalid_value: speculate: "ngram:16" is no drafter, expected off, or some of forced, suffix, ngram, mtp, draft_model, each with a depth of 1 to 15 where wanted: ngram,forced:7
+        400 speculate invalid_value: speculate: this server has no mtp drafter
         400 speculate invalid_value: speculate is 7, expected a string
     "#]]).await;
 }

@@ -11,3 +11,4 @@ mod load;
 mod messages;
 mod other_routes;
 mod prefixes;
+mod times;
