@@ -37,10 +37,14 @@ impl CompiledGrammar {
         grammar: TopLevelGrammar,
         limits: ParserLimits,
     ) -> Result<CompiledGrammar, String> {
+        let factory = vocabulary.factory();
+        let env = Some(factory.tok_env().clone());
+        // Read once: that is half of the price of a parser.
+        let read = GrammarInit::Serialized(grammar).to_internal(env, limits.clone());
+        let (rules, lexemes) = read.map_err(|error| without_state(&error.to_string()))?;
         let compile = |limits: ParserLimits| {
-            let factory = vocabulary.factory();
             let logger = llguidance::Logger::new(0, 0);
-            let init = GrammarInit::Serialized(grammar.clone());
+            let init = GrammarInit::Internal(rules.clone(), lexemes.clone());
             let caps = toktrie::InferenceCapabilities::default();
             let parser = factory.create_parser_from_init_ext(init, logger, caps, limits);
             parser
