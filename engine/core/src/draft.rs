@@ -104,6 +104,8 @@ pub(crate) struct DraftBounds {
     pub(crate) num_max: usize,
     /// Tokens that exist: a draft outside ends the proposal.
     pub(crate) vocab_size: u32,
+    /// Sequences that run. Among many a draft is worth less and costs as much.
+    pub(crate) num_running: usize,
 }
 
 impl DraftBounds {
@@ -185,8 +187,13 @@ pub(crate) struct DraftState {
 /// A guess goes on as long as all of it is at least as likely.
 const SHARE_MIN: f32 = 0.45;
 
-/// Agreeing tokens that are taken for a copy of what stands there.
+/// Agreeing tokens that are taken for a copy of what stands there. In a crowd fewer are enough, since nobody
+/// then looks what else is likely: that is a few microseconds for each sequence.
 const COPY_LEN_MIN: usize = 16;
+const COPY_LEN_MIN_IN_CROWD: usize = 3;
+
+/// Sequences that are a crowd.
+const CROWD_MIN: usize = 64;
 
 /// The last tokens of a text that are read to learn what follows what, at most.
 const READ_MAX: usize = 1 << 14;
@@ -223,7 +230,7 @@ impl DraftState {
     pub(crate) fn propose(&mut self, written: Written<'_>, bounds: DraftBounds) -> Vec<Draft> {
         let num_in_flight = written.in_flight.map_or(0, |drafts| drafts.len() + 1);
         let drafts = match &self.drafter {
-            Drafter::Live(speculation) => self.look(*speculation, written, bounds.num_max),
+            Drafter::Live(speculation) => self.look(*speculation, written, bounds),
             Drafter::Replay { output, depths } => {
                 let at = written.num_output + num_in_flight;
                 let depth = match depths.len() {
@@ -257,7 +264,13 @@ impl DraftState {
     }
 
     /// What is forced comes first; a guess goes on from there.
-    fn look(&mut self, wanted: Speculation, written: Written<'_>, num_max: usize) -> Vec<Draft> {
+    fn look(
+        &mut self,
+        wanted: Speculation,
+        written: Written<'_>,
+        bounds: DraftBounds,
+    ) -> Vec<Draft> {
+        let (num_max, in_crowd) = (bounds.num_max, bounds.num_running >= CROWD_MIN);
         if num_max == 0 {
             return Vec::new();
         }
@@ -291,6 +304,7 @@ impl DraftState {
             // How likely they are says where guesses end; the pace, when to rest.
             let suffix = match depth(wanted.suffix) {
                 0 => 0,
+                depth if in_crowd => depth,
                 _ => (wanted.suffix as usize + num_unknown).min(num_left),
             };
             let ngram = if wanted.suffix > 0 {
@@ -299,7 +313,8 @@ impl DraftState {
                 depth(wanted.ngram)
             };
             if suffix > 0 {
-                self.guess_likely(suffix, &text, written.recent, &mut drafts);
+                let recent = Some(written.recent).filter(|_| !in_crowd);
+                self.guess_likely(suffix, &text, recent, &mut drafts);
             } else if ngram > 0 {
                 let end = text
                     .end(matches::LEN_MAX, &text.ahead(&drafts))
@@ -317,20 +332,24 @@ impl DraftState {
     }
 
     /// Appends what is likely to follow: what a long match goes on with, or else as much as is likely enough
-    /// all together.
+    /// all together. In a crowd, where there is no time for `recent`, only the former.
     fn guess_likely(
         &mut self,
         num_max: usize,
         text: &Text<'_>,
-        recent: &RecentOutputs,
+        recent: Option<&RecentOutputs>,
         drafts: &mut Vec<Draft>,
     ) {
         let ahead = text.ahead(drafts);
         let copied = self.own.follow(text.tokens, &ahead);
-        if let Some(copied) = copied.filter(|copied| copied.len >= COPY_LEN_MIN) {
+        let len_min = recent.map_or(COPY_LEN_MIN_IN_CROWD, |_| COPY_LEN_MIN);
+        if let Some(copied) = copied.filter(|copied| copied.len >= len_min) {
             let num = num_max.min(copied.len);
             return text.copy(copied.next, num, DraftSource::Suffix, drafts);
         }
+        let Some(recent) = recent else {
+            return;
+        };
         self.read(text.tokens);
         let none = FollowerTree::default();
         let recent = if self.shares { recent.tree() } else { &none };

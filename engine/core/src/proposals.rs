@@ -84,6 +84,7 @@ impl Proposals {
             let bounds = DraftBounds {
                 num_max: seq.output.drafts_max(0).min(draft_rows),
                 vocab_size: limits.vocab_size,
+                num_running,
             };
             let drafts = propose(seq, &standing, &scheduler.recent, bounds);
             let has_guess = drafts

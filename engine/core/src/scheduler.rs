@@ -262,6 +262,7 @@ impl Scheduler {
             let bounds = DraftBounds {
                 num_max: fitting.min(spare).min(draft_rows),
                 vocab_size: budget.vocab_size,
+                num_running: self.running.len(),
             };
             drafts = match proposals.take(id, seq, &standing) {
                 Some(proposed) => bounds.keep(proposed),

@@ -17,6 +17,7 @@ fn text(drafts: &[Draft]) -> alloc::string::String {
 const BOUNDS: DraftBounds = DraftBounds {
     num_max: 15,
     vocab_size: 256,
+    num_running: 1,
 };
 
 fn propose(state: &mut DraftState, written: &str, recent: &RecentOutputs) -> Vec<Draft> {
@@ -85,6 +86,30 @@ fn suffix_takes_what_is_likely_and_ngram_the_latest() {
         "on past the end"
     );
     assert_eq!(text(&propose(&mut live("off"), written, &recent)), "");
+}
+
+#[test]
+fn in_a_crowd_only_what_agrees_is_copied() {
+    let mut recent = RecentOutputs::default();
+    recent.push(&tokens("abcdefgh"));
+    let guess = |num_running, text: &str| {
+        let tokens = tokens(text);
+        let written = Written {
+            tokens: &tokens,
+            num_output: 0,
+            in_flight: None,
+            constraint: None,
+            recent: &recent,
+        };
+        let bounds = DraftBounds {
+            num_running,
+            ..BOUNDS
+        };
+        live("suffix").propose(written, bounds).len()
+    };
+    assert!(guess(1, "abcd") > 0 && guess(CROWD_MIN - 1, "abcd") > 0);
+    assert_eq!(guess(CROWD_MIN, "abcd"), 0, "others are not looked at");
+    assert!(guess(CROWD_MIN, "abcdefgh, abcd") > 0);
 }
 
 #[test]
