@@ -132,6 +132,13 @@ impl Backend for AnyBackend {
         Ok(sampled)
     }
 
+    fn is_asynchronous(&self) -> bool {
+        match self {
+            AnyBackend::Cpu(backend) => backend.is_asynchronous(),
+            AnyBackend::Fingerprint(backend) => backend.is_asynchronous(),
+        }
+    }
+
     fn has_drafter(&self, drafter: ModelDrafter) -> bool {
         match self {
             AnyBackend::Cpu(backend) => backend.has_drafter(drafter),

@@ -4,15 +4,14 @@
 use crate::{
     exit::{Exit, Failure},
     flags::{EngineArgs, MachineArgs, ModelArgs},
-    session,
+    session::Served,
     terminal::Paint,
 };
 use clap::ValueEnum;
-use lockstep_core::Engine;
+use lockstep_core::EngineConfig;
 use lockstep_server::{
     DeliveryPolicy, Limits, SamplingPolicy, Server, ServerConfig, ServerHandle, ToolGrammar,
 };
-use lockstep_step::Backend;
 use std::{
     fs,
     io::{self, IsTerminal, Write},
@@ -140,36 +139,21 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
     start_log(args.log_format);
     let api_keys = api_keys(args)?;
-    let package = session::open_package(&args.model)?;
-    if !package.tokenizer.is_present() {
-        let what = format!(
-            "{} has no tokenizer.json, so it can't be served",
-            package.name
-        );
-        return Err(Failure::input(
-            what,
-            "add the tokenizer.json that belongs to the model",
-        ));
-    }
-    let backend = session::open_backend(&package, &args.machine, &args.engine)?;
-    let mut engine_config = session::engine_config(&args.engine, &backend);
-    if let Some(max) = args.max_waiting_requests {
-        engine_config.max_waiting_requests = max;
-    }
-    if let Some(max) = args.max_waiting_tokens {
-        engine_config.max_waiting_tokens = max;
-    }
-    let vocabulary = Arc::new(lockstep_server::vocabulary(&package));
-    let engine = Engine::new(engine_config, backend.limits(), vocabulary)
-        .map_err(|error| Failure::usage(error, "change the flags named there"))?;
+    let adjust = |config: &mut EngineConfig| {
+        if let Some(max) = args.max_waiting_requests {
+            config.max_waiting_requests = max;
+        }
+        if let Some(max) = args.max_waiting_tokens {
+            config.max_waiting_tokens = max;
+        }
+    };
+    let Served {
+        package,
+        engine,
+        backend,
+        about,
+    } = Served::open(&args.model, &args.machine, &args.engine, adjust)?;
     let config = server_config(args, &package.name, api_keys);
-    let about = format!(
-        "{} ({} weights, {} threads, {})",
-        package.name,
-        args.machine.weights.name(),
-        args.machine.num_threads(),
-        backend.describe(),
-    );
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -139,6 +139,70 @@ pub fn draw_seed() -> Result<u64, Failure> {
     Ok(seed >> 11)
 }
 
+/// An engine over a backend.
+fn engine(
+    config: EngineConfig,
+    package: &Package,
+    backend: &AnyBackend,
+) -> Result<Engine, Failure> {
+    let vocabulary = Arc::new(lockstep_server::vocabulary(package));
+    Engine::new(config, backend.limits(), vocabulary)
+        .map_err(|error| Failure::usage(error, "change the flags named there"))
+}
+
+/// All that a server is made of, but for its own settings.
+pub struct Served {
+    /// What it is served from; it has a tokenizer.
+    pub package: Package,
+    /// The engine, with nothing to do.
+    pub engine: Engine,
+    /// What computes.
+    pub backend: AnyBackend,
+    /// What computes, in words.
+    pub about: String,
+}
+
+impl Served {
+    /// Opens everything that the flags name; `adjust` has the last word on the engine's limits.
+    ///
+    /// # Errors
+    /// As [`open_package`] and [`open_backend`]; a model without a tokenizer, and flags that the engine can't
+    /// run with.
+    pub fn open(
+        model: &ModelArgs,
+        machine: &MachineArgs,
+        engine_args: &EngineArgs,
+        adjust: impl FnOnce(&mut EngineConfig),
+    ) -> Result<Served, Failure> {
+        let package = open_package(model)?;
+        if !package.tokenizer.is_present() {
+            let what = format!(
+                "{} has no tokenizer.json, so it can't be served",
+                package.name
+            );
+            let next = "add the tokenizer.json that belongs to the model";
+            return Err(Failure::input(what, next));
+        }
+        let backend = open_backend(&package, machine, engine_args)?;
+        let mut config = engine_config(engine_args, &backend);
+        adjust(&mut config);
+        let engine = engine(config, &package, &backend)?;
+        let about = format!(
+            "{} ({} weights, {} threads, {})",
+            package.name,
+            machine.weights.name(),
+            machine.num_threads(),
+            backend.describe(),
+        );
+        Ok(Served {
+            package,
+            engine,
+            backend,
+            about,
+        })
+    }
+}
+
 /// A model, ready to answer.
 pub struct Session {
     /// What it is served from.
@@ -171,16 +235,13 @@ impl Session {
     pub fn new(
         package: impl Into<Arc<Package>>,
         backend: AnyBackend,
-        engine: &EngineArgs,
+        args: &EngineArgs,
     ) -> Result<Session, Failure> {
         let package = package.into();
-        let vocabulary = Arc::new(lockstep_server::vocabulary(package.as_ref()));
-        let config = engine_config(engine, &backend);
-        let engine = Engine::new(config, backend.limits(), vocabulary)
-            .map_err(|error| Failure::usage(error, "change the flags named there"))?;
+        let config = engine_config(args, &backend);
         Ok(Session {
+            engine: engine(config, &package, &backend)?,
             package,
-            engine,
             backend,
             pipeline: Pipeline::default(),
             start: Instant::now(),

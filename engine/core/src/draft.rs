@@ -61,7 +61,7 @@ impl DraftSource {
     }
 
     /// Whether it may well be wrong, so that its depth follows how often it was right.
-    fn is_guess(self) -> bool {
+    pub(crate) fn is_guess(self) -> bool {
         !matches!(self, DraftSource::Forced | DraftSource::Replay)
     }
 }
@@ -351,22 +351,23 @@ impl DraftState {
             return;
         };
         self.read(text.tokens);
-        let none = FollowerTree::default();
-        let recent = if self.shares { recent.tree() } else { &none };
-        let trees = [&self.followers, recent];
         let end = text.end(followers::CONTEXT_MAX, &ahead);
-        let mut places = trees.map(|tree| tree.find(&end));
+        let trees = [&self.followers, recent.tree()];
+        let mut places = trees.map(|tree| (tree, tree.find(&end)));
+        let num_trees = if self.shares { 2 } else { 1 };
+        let places = &mut places[..num_trees];
         let mut share = 1.0;
         for _ in 0..num_max {
-            let known = likeliest([(trees[0], places[0]), (trees[1], places[1])]);
-            let Some((token, likely)) = known else { break };
+            let Some((token, likely)) = likeliest(places) else {
+                break;
+            };
             share *= likely;
             if share < SHARE_MIN {
                 break;
             }
             let source = DraftSource::Suffix;
             drafts.push(Draft { token, source });
-            for (place, tree) in places.iter_mut().zip(trees) {
+            for (tree, place) in places.iter_mut() {
                 *place = tree.step(*place, token);
             }
         }

@@ -87,9 +87,7 @@ impl Proposals {
                 num_running,
             };
             let drafts = propose(seq, &standing, &scheduler.recent, bounds);
-            let has_guess = drafts
-                .iter()
-                .any(|draft| draft.source != DraftSource::Forced);
+            let has_guess = drafts.iter().any(|draft| draft.source.is_guess());
             let num_left = bounds.num_max - drafts.len();
             let num_max = if has_guess {
                 0

@@ -194,16 +194,16 @@ impl FollowerTree {
     }
 }
 
-/// The likeliest token at the end of a text that two trees know, and how likely it is. None if neither knows
-/// anything of it.
-pub(crate) fn likeliest(trees: [(&FollowerTree, Contexts); 2]) -> Option<(TokenId, f32)> {
+/// The likeliest token at the end of a text that these trees know, at most two, and how likely it is. None if
+/// none knows anything of it.
+pub(crate) fn likeliest(trees: &[(&FollowerTree, Contexts)]) -> Option<(TokenId, f32)> {
     let mut candidates: [(TokenId, f32); CANDIDATES_MAX] = [(TokenId(NONE), 0.0); CANDIDATES_MAX];
     let mut num_candidates = 0;
     let mut rest = 1.0f32;
     for len in (1..=CONTEXT_MAX).rev() {
-        let nodes = trees.map(|(tree, Contexts(at))| (tree, at[len]));
+        let nodes = trees.iter().map(|(tree, Contexts(at))| (*tree, at[len]));
         let (mut total, mut distinct) = (0, 0);
-        for (tree, node) in nodes {
+        for (tree, node) in nodes.clone() {
             let Some(node) = tree.node(node) else {
                 continue;
             };
@@ -223,10 +223,10 @@ pub(crate) fn likeliest(trees: [(&FollowerTree, Contexts); 2]) -> Option<(TokenI
         }
         let belief = total as f32 / (total as f32 + PRIOR * distinct as f32);
         for (token, share) in &mut candidates[..num_candidates] {
-            let count: u32 = nodes
-                .iter()
-                .map(|(tree, node)| tree.num_after(*node, *token))
-                .sum();
+            let counts = nodes
+                .clone()
+                .map(|(tree, node)| tree.num_after(node, *token));
+            let count: u32 = counts.sum();
             *share += rest * belief * count as f32 / total as f32;
         }
         rest *= 1.0 - belief;
@@ -255,8 +255,7 @@ mod tests {
 
     fn after(own: &FollowerTree, text: &[u32]) -> Option<(u32, f32)> {
         let text: Vec<TokenId> = text.iter().copied().map(TokenId).collect();
-        let none = FollowerTree::default();
-        let found = likeliest([(own, own.find(&text)), (&none, Contexts::EMPTY)]);
+        let found = likeliest(&[(own, own.find(&text))]);
         found.map(|(token, share)| (token.0, share))
     }
 

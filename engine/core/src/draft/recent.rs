@@ -64,8 +64,8 @@ mod tests {
 
     fn next(recent: &RecentOutputs, text: &[u32]) -> Option<u32> {
         let text: Vec<TokenId> = text.iter().copied().map(TokenId).collect();
-        let (tree, none) = (recent.tree(), FollowerTree::default());
-        let found = likeliest([(tree, tree.find(&text)), (&none, none.find(&text))]);
+        let tree = recent.tree();
+        let found = likeliest(&[(tree, tree.find(&text))]);
         found.map(|(token, _)| token.0)
     }
 

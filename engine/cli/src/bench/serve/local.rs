@@ -4,11 +4,9 @@
 use crate::{
     exit::Failure,
     flags::{EngineArgs, MachineArgs, ModelArgs},
-    session,
+    session::Served,
 };
-use lockstep_core::Engine;
 use lockstep_server::{Server, ServerConfig, ServerHandle};
-use lockstep_step::Backend;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::runtime::Runtime;
 
@@ -32,27 +30,12 @@ impl Local {
         machine: &MachineArgs,
         engine: &EngineArgs,
     ) -> Result<Local, Failure> {
-        let package = session::open_package(model)?;
-        if !package.tokenizer.is_present() {
-            let what = format!(
-                "{} has no tokenizer.json, so it can't be served",
-                package.name
-            );
-            let next = "add the tokenizer.json that belongs to the model";
-            return Err(Failure::input(what, next));
-        }
-        let backend = session::open_backend(&package, machine, engine)?;
-        let config = session::engine_config(engine, &backend);
-        let vocabulary = Arc::new(lockstep_server::vocabulary(&package));
-        let engine = Engine::new(config, backend.limits(), vocabulary)
-            .map_err(|error| Failure::usage(error, "change the flags named there"))?;
-        let about = format!(
-            "{} ({} weights, {} threads, {})",
-            package.name,
-            machine.weights.name(),
-            machine.num_threads(),
-            backend.describe(),
-        );
+        let Served {
+            package,
+            engine,
+            backend,
+            about,
+        } = Served::open(model, machine, engine, |_| ())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
