@@ -16,6 +16,7 @@ mod ledger;
 mod mask;
 mod output;
 mod plan;
+pub mod planted;
 mod propose;
 mod sampling;
 
