@@ -28,6 +28,10 @@ battery *ARGS:
 law *ARGS:
     cargo run --release --bin lockstep -- law --runs 4000 --report docs/law.md {{ARGS}}
 
+# Fuzzes one target, guided by coverage where a nightly compiler and cargo-fuzz are there.
+fuzz TARGET SECONDS="60":
+    tools/fuzz.sh {{TARGET}} {{SECONDS}}
+
 # SmolLM2-135M-Instruct as a Hugging Face directory under models/.
 smollm2:
     tools/smollm2.sh

@@ -5,6 +5,7 @@ use super::{read, report, root};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     process::Command,
 };
 
@@ -16,6 +17,7 @@ struct Crate {
 
 /// Each crate of the workspace, by its folder's name.
 fn crates() -> BTreeMap<String, Crate> {
+    let root = std::fs::canonicalize(root()).expect("the root");
     let output = Command::new(env!("CARGO"))
         .args([
             "metadata",
@@ -24,7 +26,7 @@ fn crates() -> BTreeMap<String, Crate> {
             "--no-deps",
             "--offline",
         ])
-        .current_dir(root())
+        .current_dir(&root)
         .output()
         .expect("cargo runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -37,15 +39,17 @@ fn crates() -> BTreeMap<String, Crate> {
             .as_str()
             .expect("a manifest")
             .replace('\\', "/");
-        let mut parts = manifest.rsplit('/').skip(1);
-        let (own, parent) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+        let folder = Path::new(&manifest).parent().expect("a folder");
+        let folder = folder.strip_prefix(&root).expect("below the root");
+        let folder = folder.to_string_lossy().into_owned();
+        let own = folder.rsplit('/').next().unwrap_or("").to_owned();
         assert_eq!(
             name,
             format!("lockstep-{own}"),
             "{manifest}: package is named after its folder"
         );
         let mut entry = Crate {
-            folder: format!("{parent}/{own}"),
+            folder,
             imports: BTreeSet::new(),
             published: BTreeSet::new(),
         };
@@ -63,7 +67,7 @@ fn crates() -> BTreeMap<String, Crate> {
                 }
             }
         }
-        crates.insert(own.to_owned(), entry);
+        crates.insert(own, entry);
     }
     assert!(
         crates.len() >= 9,

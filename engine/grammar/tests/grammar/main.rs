@@ -1,6 +1,7 @@
 //! What the crate says to the outside, over a small vocabulary that can be enumerated.
 
 mod agreement;
+mod bench;
 mod boundary;
 mod formats;
 mod hostile;
