@@ -306,10 +306,11 @@ fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(begin) = rest.find("{%") {
-        let Some(length) = rest[begin..].find("%}") else {
+        // Looked for behind the opener: in `{%}` there is no end yet.
+        let Some(length) = rest[begin + 2..].find("%}") else {
             break;
         };
-        let inner = &rest[begin + 2..begin + length];
+        let inner = &rest[begin + 2..begin + 2 + length];
         let word = inner.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
         let replacement = match word {
             "generation" => "if true",
@@ -323,7 +324,7 @@ fn without_generation_tags(source: &str) -> String {
             out.push_str(&inner.replacen(word, &format!(" {replacement} "), 1));
         }
         out.push_str("%}");
-        rest = &rest[begin + length + 2..];
+        rest = &rest[begin + 2 + length + 2..];
     }
     out.push_str(rest);
     out
