@@ -33,6 +33,12 @@ impl Drafters {
                 ModelDrafter::Mtp => (States::in_slots(config), 1),
                 ModelDrafter::DraftModel => (States::in_rows(config), 2),
             };
+            // Planted: vllm-project/vllm#35548.
+            #[cfg(planted)]
+            let config = &FingerprintConfig {
+                seed: config.seed ^ u64::from(lockstep_step::planted!(HeadWithoutWeights)),
+                ..config.clone()
+            };
             Drafter {
                 drafter: drafting.drafter,
                 model: Model::new(config, states),

@@ -6,6 +6,8 @@
 //! of the plan, except for [`Script`]s, which are there to make it say something.
 
 mod draft;
+#[cfg(planted)]
+mod misdraw;
 mod model;
 mod script;
 
@@ -90,6 +92,8 @@ pub struct Fingerprint {
     scripts: Scripts,
     sampler: Sampler,
     drawn: DrawnTokens,
+    #[cfg(planted)]
+    misdraw: misdraw::Misdraw,
 }
 
 /// A step between its phases.
@@ -115,6 +119,8 @@ impl Fingerprint {
             scripts: Scripts::new(config.scripts.clone()),
             sampler: Sampler::new(),
             drawn: DrawnTokens::default(),
+            #[cfg(planted)]
+            misdraw: misdraw::Misdraw::default(),
             config,
         }
     }
@@ -161,6 +167,8 @@ impl Backend for Fingerprint {
     }
 
     fn draw(&mut self, forward: Scored, masks: &MaskSet) -> Result<StepOutput, BackendError> {
+        #[cfg(planted)]
+        let (forward, masks) = &self.misdraw.before(forward, masks);
         let mut seqs = Vec::with_capacity(forward.seqs.len());
         for (seq, scored) in forward.plan.seqs.iter().zip(&forward.seqs) {
             let logits_of = |idx: usize| Ok(&scored.logits[idx][..]);
@@ -173,6 +181,8 @@ impl Backend for Fingerprint {
                 draws,
             });
         }
+        #[cfg(planted)]
+        misdraw::after(&forward.plan, &mut seqs);
         self.drawn.keep(forward.plan.step, &seqs);
         Ok(StepOutput {
             step: forward.plan.step,

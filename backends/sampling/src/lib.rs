@@ -2,6 +2,8 @@
 //! between its logits and its output. It must never see another sequence.
 
 mod drawn;
+#[cfg(planted)]
+mod misdeeds;
 mod proposal;
 
 pub use drawn::DrawnTokens;
@@ -9,7 +11,7 @@ use lockstep_numerics::digest::digest;
 use lockstep_numerics::sampler::{self, DrawError, Sampler, SamplerParams};
 use lockstep_step::{
     Digest, Draw, Logprobs, MaskSet, PlanError, PlanRule, Pos, QueryToken, SamplingParams,
-    ScoredPosition, SeqError, SeqPlan, TokenCount, TokenId,
+    ScoredPosition, SeqError, SeqPlan, TokenCount, TokenId, planted,
 };
 pub use proposal::ProposalDraws;
 
@@ -34,11 +36,15 @@ pub fn sample_seq<'a>(
     let mut settings = Settings::of(seq, resolved_query);
     let mut draws = Vec::with_capacity(seq.scored.len());
     for (idx, &scored) in seq.scored.iter().enumerate() {
-        if idx > 0 {
+        // Planted: vllm-project/vllm#33251.
+        if idx > 0 || planted!(FirstDraftCountedTwice) && seq.num_drafts > 0 {
             settings.count(resolved_query[scored.query_idx as usize]);
         }
         let draw = logits_of(idx)
             .and_then(|logits| draw_one(sampler, seq, scored, &settings, logits, masks));
+        #[cfg(planted)]
+        let draw =
+            draw.map(|draw| misdeeds::redraw(seq, resolved_query, idx, &logits_of, masks, draw));
         match draw {
             Ok(draw) => draws.push(draw),
             Err(error) if idx == 0 => return Err(error),
@@ -67,6 +73,11 @@ impl Settings {
     /// As they are at the first scored position. The planner could not count what it didn't know.
     fn of(seq: &SeqPlan, resolved_query: &[TokenId]) -> Settings {
         let mut settings = Settings::new(&seq.sampling, &seq.counts);
+        // Planted: NVIDIA/TensorRT-LLM#17701.
+        if planted!(PenaltiesIgnoredWithDrafts) && seq.num_drafts > 0 {
+            settings = Settings::new(&seq.sampling, &[]);
+            settings.has_penalties = false;
+        }
         let first = seq.scored.first().map_or(0, |scored| scored.query_idx);
         let before = seq.query.iter().zip(resolved_query);
         for (token, &resolved) in before.take(first as usize + 1) {
@@ -139,6 +150,10 @@ fn draw_one(
     // The noise belongs to the drawn token's own position, one after the scored one.
     let pos = Pos(seq.start.0 + scored.query_idx + 1);
     let mask = scored.mask.and_then(|row| masks.get(row));
+    #[cfg(planted)]
+    let opened = misdeeds::opened(seq, mask);
+    #[cfg(planted)]
+    let mask = opened.as_ref().or(mask);
     if let Some(mask) = mask
         && mask.vocab_size() as usize != logits.len()
     {

@@ -2,6 +2,8 @@
 //! but by a job, a commit or a drafter, each of which leaves it at a known depth.
 
 use alloc::{boxed::Box, string::String, string::ToString, vec::Vec};
+#[cfg(planted)]
+use lockstep_step::planted;
 use lockstep_step::{Matcher, TokenId};
 
 /// The constraint of one sequence.
@@ -48,6 +50,19 @@ impl Constraint {
         matcher.consume(token).map_err(|error| error.to_string())?;
         self.depth += 1;
         Ok(())
+    }
+
+    // Planted: NVIDIA/TensorRT-LLM#18891.
+    #[cfg(planted)]
+    pub(crate) fn start_over(&mut self) {
+        if let Some(matcher) = self
+            .matcher
+            .as_mut()
+            .filter(|_| planted!(MatcherStartsOver))
+        {
+            matcher.rollback(matcher.depth());
+            self.depth = 0;
+        }
     }
 
     /// How many of these tokens the matcher takes, one after another; it stays where it is. The last may end

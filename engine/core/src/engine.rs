@@ -4,6 +4,8 @@
 
 mod commit;
 mod masks;
+#[cfg(planted)]
+mod misdeeds;
 mod plan;
 
 use crate::in_flight::{InFlight, RunningSeq};
@@ -20,7 +22,7 @@ use crate::{
 use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use lockstep_step::{
     BLOCK_LEN, BackendLimits, Ledger, MaskSet, PlanChecker, Proposal, ProposalPlan, SeqId, SeqPlan,
-    StepId, StepOutput, StepPlan, check_proposals,
+    StepId, StepOutput, StepPlan, check_proposals, planted,
 };
 
 /// Lists of steps that are done with, for later ones to be written into.
@@ -87,6 +89,11 @@ impl Engine {
     /// and what fits into all blocks.
     pub fn seq_len_max(&self) -> u32 {
         let in_blocks = self.limits.num_blocks.saturating_mul(BLOCK_LEN);
+        // Planted: inference-sim/inference-sim#297.
+        let in_blocks = match planted!(LongerThanThePool) {
+            true => u32::MAX,
+            false => in_blocks,
+        };
         self.limits.seq_len_max.min(in_blocks)
     }
 
@@ -136,6 +143,8 @@ impl Engine {
     /// False if there is no such sequence, or no longer.
     pub fn abort(&mut self, seq: SeqId) -> bool {
         let exists = self.is_live(seq);
+        #[cfg(planted)]
+        self.note(misdeeds::abort(seq, self.scheduler.seqs.get(seq)));
         let ending = Ending {
             finish: Finish::Aborted,
             dropped_call: None,

@@ -2,7 +2,7 @@
 //! over the drafts and rolled back; it must never be left anywhere but where it was.
 
 use alloc::{boxed::Box, format, string::String, string::ToString, vec::Vec};
-use lockstep_step::{Bitmask, Matcher, SeqId, StepId, TokenId};
+use lockstep_step::{Bitmask, Matcher, SeqId, StepId, TokenId, planted};
 
 /// Which job it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl MaskJob {
         self.check_depth(&format!("after {num_taken} tokens were rolled back"))?;
         match walked {
             // Further on, the failure is the next step's, if the sequence ever comes there.
-            Err(error) if masks.is_empty() => Err(error),
+            Err(error) if masks.is_empty() || planted!(RefusedDraftIsAFault) => Err(error),
             _ => Ok(FilledRows {
                 masks,
                 num_rolled_back: num_taken,
@@ -107,7 +107,18 @@ impl MaskJob {
                 mask = Bitmask::none(self.vocab_size);
                 mask.allow(token);
             }
+            // Planted: vllm-project/vllm#44297.
+            if planted!(MaskOncePerStep)
+                && let Some(first) = masks.first()
+                && first.num_allowed() > self.vocab_size / 2
+            {
+                mask = first.clone();
+            }
             let draft = self.drafts.get(idx).copied();
+            // Planted: vllm-project/vllm#53777.
+            if planted!(RefusedDraftIsAFault) && draft.is_some_and(|draft| !mask.allows(draft)) {
+                return Err(format!("the draft {draft:?} is not allowed"));
+            }
             let draft = draft.filter(|&draft| mask.allows(draft));
             masks.push(mask);
             match draft {

@@ -3,13 +3,15 @@
 
 mod detokenize;
 mod limits;
+#[cfg(planted)]
+mod misdeeds;
 mod stop;
 
 use crate::{EventKind, Finish, Request, RequestError, Vocabulary};
 use alloc::{string::String, vec::Vec};
 use detokenize::Detokenizer;
 use limits::{LengthLimit, ReasoningLimit};
-use lockstep_step::{Draw, TokenId};
+use lockstep_step::{Draw, TokenId, planted};
 use lockstep_tags::{Ended, TagEvent, TagParser};
 use stop::StopSearch;
 
@@ -23,6 +25,9 @@ pub(crate) struct OutputChain {
     num_tokens: u32,
     num_calls: u32,
     token_events: bool,
+    /// Which of how many tokens of its step the next one is.
+    #[cfg(planted)]
+    pub(crate) place: (usize, usize),
 }
 
 /// What tokens made visible, and room for what the tag parser says: both are kept from token to token.
@@ -62,6 +67,8 @@ impl OutputChain {
             num_tokens: 0,
             num_calls: 0,
             token_events: request.token_events,
+            #[cfg(planted)]
+            place: (0, 1),
         }
     }
 
@@ -114,9 +121,15 @@ impl OutputChain {
     ) -> Option<Ending> {
         let token = draw.token;
         self.num_tokens += 1;
+        #[cfg(planted)]
+        self.charge();
         self.reasoning.push(token, self.parser.in_reasoning());
         let is_end = self.is_end(token);
+        #[cfg(planted)]
+        let is_end = is_end && !self.overlooks_end();
         let is_dropped = !is_end && vocabulary.is_special(token);
+        #[cfg(planted)]
+        let is_dropped = is_dropped && !self.shows_control();
         let bytes: &[u8] = if is_end || is_dropped {
             &[]
         } else {
@@ -172,14 +185,27 @@ impl OutputChain {
     fn finish(&mut self, ended: Ended, finish: Finish, said: &mut Said) -> Ending {
         let mut text = String::new();
         self.detokenizer.finish(&mut text);
+        // Planted: smg-project/smg#2203.
+        #[cfg(planted)]
+        if planted!(TailSkipsTheParser) {
+            misdeeds::say_directly(&mut text, &mut said.kinds);
+        }
         if let Some(ending) = self.read(&text, said) {
             return ending;
         }
         let finished = self.parser.finish(ended, &mut said.tags);
+        // Planted: smg-project/smg#2203.
+        #[cfg(planted)]
+        if planted!(TailSkipsTheParser) {
+            misdeeds::forget_channels(&mut said.tags);
+        }
         if let Some(ending) = self.show(said) {
             return ending;
         }
-        self.flush(&mut said.kinds);
+        // Planted: ggml-org/llama.cpp#9867.
+        if !planted!(HeldTextDropped) {
+            self.flush(&mut said.kinds);
+        }
         match finished {
             Err(error) => RequestError::Tag(error).into(),
             Ok(finished) => Ending {
@@ -211,6 +237,14 @@ impl OutputChain {
                         return Some(self.stopped(stop));
                     }
                     continue;
+                }
+                // Planted: vllm-project/vllm#14170.
+                #[cfg(planted)]
+                TagEvent::Reasoning(text) if planted!(StopInReasoning) => {
+                    match self.stop_in_reasoning(&text, kinds) {
+                        Some(stop) => return Some(self.stopped(stop)),
+                        None => continue,
+                    }
                 }
                 TagEvent::Reasoning(text) => EventKind::Reasoning(text),
                 TagEvent::CallBegin { index, name } => EventKind::CallBegin { index, name },

@@ -11,7 +11,7 @@ use crate::sequence::{Sequence, num_blocks_for};
 use crate::standing::Standing;
 use crate::{EngineFault, ModelDrafters, RejectedDrafts, Time};
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
-use lockstep_step::{RowId, SeqId};
+use lockstep_step::{RowId, SeqId, planted};
 
 /// What a step may have.
 #[derive(Clone, Copy, Debug)]
@@ -173,10 +173,16 @@ impl Scheduler {
                 }
                 Turn::SitsOut => idx += 1,
                 Turn::NoRoom if !in_flight.is_empty() => self.needs_room = true,
+                // Planted: vllm-project/vllm#57841.
+                Turn::NoRoom if planted!(FirstWithoutRoomEndsTheScan) => break,
                 Turn::NoRoom => {
                     if let Some(youngest) = self.running.pop() {
                         self.preempt(youngest)?;
                         choice.preempted.push(youngest);
+                    }
+                    #[cfg(planted)]
+                    if self.is_back_at_once()? {
+                        break;
                     }
                 }
             }
@@ -301,10 +307,32 @@ impl Scheduler {
     /// computed again, from its first token or from where the prefix cache still has it; its output stands.
     fn preempt(&mut self, id: SeqId) -> Result<(), EngineFault> {
         let seq = get(&mut self.seqs, id)?;
+        #[cfg(planted)]
+        seq.misremember();
         self.memory.release(seq)?;
         self.num_waiting_tokens += seq.token_ids.len() as u64;
         self.waiting.push_front(id);
         Ok(())
+    }
+
+    // Planted: EricLBuehler/mistral.rs#2043.
+    #[cfg(planted)]
+    fn is_back_at_once(&mut self) -> Result<bool, EngineFault> {
+        let Some(&id) = self
+            .waiting
+            .front()
+            .filter(|_| planted!(PreemptedIsBackAtOnce))
+        else {
+            return Ok(false);
+        };
+        let seq = get(&mut self.seqs, id)?;
+        if !self.memory.admit(seq)? {
+            return Ok(false);
+        }
+        self.num_waiting_tokens -= seq.token_ids.len() as u64;
+        self.waiting.pop_front();
+        self.running.push(id);
+        Ok(true)
     }
 
     /// Each sequence stands in exactly one list, in its order, and a waiting one holds nothing.

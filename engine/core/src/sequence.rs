@@ -5,6 +5,8 @@ use crate::draft::DraftState;
 use crate::memory::Cursor;
 use crate::{Drafter, Request, Time, constraint::Constraint, output::OutputChain};
 use alloc::{collections::BTreeMap, vec::Vec};
+#[cfg(planted)]
+use lockstep_step::planted;
 use lockstep_step::{BLOCK_LEN, BlockId, RowId, SamplingParams, TokenCount, TokenId};
 
 /// A sequence that has been taken and has not ended.
@@ -35,6 +37,19 @@ pub(crate) struct Sequence {
     pub(crate) arrived: Time,
     /// Whether it has ever been part of a step.
     pub(crate) was_scheduled: bool,
+    /// What planted faults do to what is remembered of its tokens.
+    #[cfg(planted)]
+    pub(crate) misdeeds: Misdeeds,
+}
+
+/// Which tokens are counted wrongly.
+#[cfg(planted)]
+#[derive(Default)]
+pub(crate) struct Misdeeds {
+    /// Not counted at all.
+    pub(crate) uncounted: alloc::collections::BTreeSet<usize>,
+    /// As many count as prompt at least.
+    pub(crate) num_prompt_tokens: usize,
 }
 
 impl Sequence {
@@ -61,6 +76,20 @@ impl Sequence {
             output,
             arrived,
             was_scheduled: false,
+            #[cfg(planted)]
+            misdeeds: Misdeeds::default(),
+        }
+    }
+
+    /// It loses its blocks, and more than that where a fault is planted.
+    #[cfg(planted)]
+    pub(crate) fn misremember(&mut self) {
+        if let Some(constraint) = &mut self.constraint {
+            constraint.start_over();
+        }
+        // Planted: vllm-project/vllm#29045.
+        if planted!(OutputComesBackAsPrompt) {
+            self.misdeeds.num_prompt_tokens = self.token_ids.len();
         }
     }
 
@@ -76,14 +105,22 @@ impl Sequence {
             return Vec::new();
         }
         let mut counts: BTreeMap<TokenId, TokenCount> = BTreeMap::new();
+        let num_prompt_tokens = self.num_prompt_tokens;
+        #[cfg(planted)]
+        let num_prompt_tokens = num_prompt_tokens.max(self.misdeeds.num_prompt_tokens);
         let tokens = self.token_ids.iter().copied().chain(drafts);
         for (idx, token) in tokens.enumerate() {
+            // Planted: sgl-project/sglang#33643.
+            #[cfg(planted)]
+            if self.misdeeds.uncounted.contains(&idx) {
+                continue;
+            }
             let count = counts.entry(token).or_insert(TokenCount {
                 token,
                 in_prompt: false,
                 output: 0,
             });
-            if idx < self.num_prompt_tokens {
+            if idx < num_prompt_tokens {
                 count.in_prompt = true;
             } else {
                 count.output += 1;

@@ -12,13 +12,16 @@
 //! In a call, and in an answer under a grammar, a [`Session`] decides. Tags are tokens: only the token opens
 //! or closes anything, and look-alikes of it can't be written where a reader would take them for it.
 
+#[cfg(planted)]
+mod misdeeds;
+
 use crate::constraint::Reasoning;
 use crate::nesting::Nesting;
 use crate::place::{LAYOUT_MAX, Place};
 use crate::program::{AnswerRule, Program};
 use crate::session::Session;
 use crate::spellings::Partial;
-use lockstep_step::{Bitmask, Matcher, MatcherError, TokenId};
+use lockstep_step::{Bitmask, Matcher, MatcherError, TokenId, planted};
 use lockstep_tags::Fence;
 use std::sync::Arc;
 
@@ -471,6 +474,10 @@ impl Boundary {
                     layout_left: LAYOUT_MAX,
                 },
             };
+            // Planted: mlc-ai/xgrammar#161.
+            if planted!(EndNotInHistory) {
+                return Ok((place, Effect::None));
+            }
             return Ok((place, Effect::Taken));
         }
         let text = program.vocabulary.text(token);
@@ -493,7 +500,12 @@ impl Boundary {
             .taken
             .pop()
             .unwrap_or_else(|| panic!("{num_taken} tokens were taken, one more is taken back"));
+        // Planted: vllm-project/vllm#46272.
+        let was_complete = planted!(TerminationStays) && self.may_finish();
         self.place = place;
+        if let Place::Constrained { complete, .. } = &mut self.place {
+            *complete |= was_complete;
+        }
         match effect {
             Effect::None => Ok(()),
             Effect::Began | Effect::BeganAndTaken => {
@@ -536,6 +548,8 @@ impl Matcher for Boundary {
             )));
         }
         self.fill_place(mask)?;
+        #[cfg(planted)]
+        self.misfill(mask);
         let may_finish = self.may_finish();
         for &token in self.program.vocabulary.end_tokens() {
             match may_finish {
@@ -550,6 +564,8 @@ impl Matcher for Boundary {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        #[cfg(planted)]
+        self.take_beginning(token);
         let (place, effect) = self.step(token)?;
         let before = std::mem::replace(&mut self.place, place);
         self.taken.push((before, effect));

@@ -193,6 +193,23 @@ impl Session {
         }
     }
 
+    /// Takes as much of a token's text as the grammar admits, if that isn't all of it.
+    #[cfg(planted)]
+    pub(crate) fn take_beginning(&mut self, token: TokenId, vocabulary: &GrammarVocabulary) {
+        if self.consume(token).is_ok() {
+            let _ = self.rollback();
+            return;
+        }
+        let text = vocabulary.text(token);
+        for len in (1..text.len()).rev() {
+            let mut texts = vocabulary.texts();
+            let beginning = texts.find(|(_, other)| *other == &text[..len]);
+            if beginning.is_some_and(|(beginning, _)| self.consume(beginning).is_ok()) {
+                return;
+            }
+        }
+    }
+
     /// Takes the last token back.
     pub(crate) fn rollback(&mut self) -> Result<(), MatcherError> {
         self.matcher.rollback(1).map_err(broken)

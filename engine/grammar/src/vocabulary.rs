@@ -117,6 +117,14 @@ impl GrammarVocabulary {
         self.vocab_size
     }
 
+    /// Ids from here on have no text, not even that of a control token.
+    #[cfg(planted)]
+    pub(crate) fn num_tokens(&self) -> u32 {
+        let texts = &self.parts.token_bytes;
+        let last = texts.iter().rposition(|text| !text.is_empty());
+        last.map_or(0, |last| last as u32 + 1)
+    }
+
     /// The text of a token; empty for control tokens.
     pub(crate) fn text(&self, token: TokenId) -> &[u8] {
         match self.silent.get(token.0 as usize) {

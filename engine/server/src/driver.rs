@@ -11,7 +11,7 @@ use crate::time::{Clock, sleep};
 use lockstep_core::{
     Engine, EngineFault, Event, EventKind, MaskDone, MaskJob, Pipeline, Refusal, Request, Time,
 };
-use lockstep_step::{Backend, BackendError, SeqId, StepId, StepPlan};
+use lockstep_step::{Backend, BackendError, SeqId, StepId, StepPlan, planted};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -223,7 +223,8 @@ impl<B: Backend> Driver<B> {
         match input {
             Input::Submit(submission) => self.submit(submission, memory),
             Input::Abort(seq) => {
-                if memory.routes.remove(&seq).is_some() {
+                // Planted: vllm-project/vllm#25067.
+                if memory.routes.remove(&seq).is_some() || planted!(AbortAfterFinish) {
                     self.metrics.finished("abort");
                     self.engine.abort(seq);
                 }

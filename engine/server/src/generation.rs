@@ -91,6 +91,8 @@ impl Reader {
             receiver,
             gauge,
             inputs,
+            #[cfg(planted)]
+            is_whole: bytes_max == usize::MAX,
         };
         (reader, generation)
     }
@@ -149,6 +151,9 @@ pub(crate) struct Generation {
     receiver: mpsc::UnboundedReceiver<(usize, Update)>,
     gauge: Arc<Gauge>,
     inputs: mpsc::UnboundedSender<Input>,
+    /// Whether the answer is sent in one piece.
+    #[cfg(planted)]
+    is_whole: bool,
 }
 
 impl Generation {
@@ -190,6 +195,12 @@ impl Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
+        // Planted: ROCm/ATOM#1562.
+        #[cfg(planted)]
+        if self.is_whole && lockstep_step::planted!(WholeAnswersGoOn) {
+            let (_, receiver) = mpsc::unbounded_channel();
+            return std::mem::forget(std::mem::replace(&mut self.receiver, receiver));
+        }
         for seq in self.live.iter().flatten() {
             let _ = self.inputs.send(Input::Abort(*seq));
         }

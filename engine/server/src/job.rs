@@ -14,7 +14,7 @@ use crate::sampling::{AskedSampling, choice_seed};
 use crate::state::{DeliveryPolicy, Shared};
 use lockstep_core::{DraftSource, ReasoningBudget, Refusal, Request, Speculation};
 use lockstep_grammar::{Boundary, ToolChoice};
-use lockstep_step::{Matcher, ModelDrafter, SamplingParams, TokenId};
+use lockstep_step::{Matcher, ModelDrafter, SamplingParams, TokenId, planted};
 use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet, starts_in_reasoning};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -91,7 +91,14 @@ impl Job {
     /// Hands it to the engine.
     pub(crate) async fn submit(&self, shared: &Shared) -> Result<Generation, ApiError> {
         let matcher = match &self.constraint {
-            Some(asked) => shared.grammars.matcher(asked, &shared.metrics).await?,
+            Some(asked) => {
+                let made = shared.grammars.matcher(asked, &shared.metrics).await;
+                // Planted: vllm-project/vllm#47312.
+                if planted!(GrammarErrorEndsAll) && made.is_err() {
+                    let _ = shared.inputs.send(Input::Stop);
+                }
+                made?
+            }
             None => None,
         };
         let choices = 0..self.num_choices();
@@ -126,6 +133,21 @@ impl Job {
             }
         }
     }
+}
+
+/// What every sequence begins with, before what begins with it already.
+#[cfg(planted)]
+pub(crate) fn started_twice(
+    shared: &Shared,
+    prompts: Vec<Vec<TokenId>>,
+    is_on: bool,
+) -> Vec<Vec<TokenId>> {
+    let start = shared.model.encode_text("", true).unwrap_or_default();
+    let start = if is_on { start } else { Vec::new() };
+    let prompts = prompts.into_iter();
+    prompts
+        .map(|prompt| [start.clone(), prompt].concat())
+        .collect()
 }
 
 fn refused(shared: &Shared, error: &SubmitError) -> ApiError {

@@ -4,8 +4,8 @@
 
 use lockstep_core::Vocabulary;
 use lockstep_package::{Package, PackageError, Special};
-use lockstep_step::TokenId;
-use lockstep_tags::TagFormat;
+use lockstep_step::{TokenId, planted};
+use lockstep_tags::{THINK_TAGS, TagFormat};
 use serde_json::{Map, Value};
 
 /// A model as the server sees it. [`Package`] is one.
@@ -141,14 +141,23 @@ pub fn tag_format(format: Option<lockstep_package::TagFormat>) -> TagFormat {
 /// special.
 pub fn vocabulary(model: &dyn ChatModel) -> Vocabulary {
     let contract = model.contract();
-    let tags = contract.tag_format.call_tags();
+    let think_tags = THINK_TAGS
+        .iter()
+        .filter(|_| contract.reasoning_close.is_some());
+    let tags = contract.tag_format.call_tags().iter().chain(think_tags);
+    let tags: Vec<&str> = tags.copied().collect();
     let is_tag = |id: u32| {
         let bytes = model.token_bytes(TokenId(id));
         tags.iter().any(|tag| tag.as_bytes() == bytes)
     };
     let ids = 0..contract.vocab_size;
     let bytes = ids.clone().map(|id| model.token_bytes(TokenId(id)).into());
-    let special = ids.map(|id| model.is_special(TokenId(id)) && !is_tag(id));
+    // Planted: Blaizzy/mlx-vlm#1351.
+    let removes = planted!(TagsRemovedById);
+    let special = ids.map(|id| match is_tag(id) {
+        true => removes,
+        false => model.is_special(TokenId(id)),
+    });
     Vocabulary::new(bytes.collect(), special.collect())
 }
 
@@ -164,7 +173,7 @@ impl ChatModel for Package {
         let contract = &self.contract;
         let sampling = &contract.sampling;
         ModelContract {
-            end_tokens: contract.end_tokens.iter().map(|id| TokenId(*id)).collect(),
+            end_tokens: end_tokens(&contract.end_tokens),
             sampling: SamplingDefaults {
                 temperature: sampling.temperature,
                 top_p: sampling.top_p,
@@ -186,6 +195,13 @@ impl ChatModel for Package {
         kwargs: &Map<String, Value>,
     ) -> Result<ChatPrompt, ModelError> {
         let encoded = Package::encode_chat(self, messages, tools, kwargs, true)?;
+        // Planted: sgl-project/sglang#3427.
+        if planted!(ControlTokensSplit) {
+            return Ok(ChatPrompt {
+                token_ids: ChatModel::encode_text(self, &encoded.text, false)?,
+                text: encoded.text,
+            });
+        }
         Ok(ChatPrompt {
             text: encoded.text,
             token_ids: encoded.token_ids.into_iter().map(TokenId).collect(),
@@ -210,6 +226,17 @@ impl ChatModel for Package {
     }
 }
 
+fn end_tokens(ids: &[u32]) -> Vec<TokenId> {
+    let num_read = match () {
+        // Planted: JustVugg/colibri#1478.
+        () if planted!(EndTokensDropped) => 0,
+        // Planted: onnxruntime/mobius#521.
+        () if planted!(OneEndToken) => 1,
+        () => ids.len(),
+    };
+    ids.iter().take(num_read).map(|id| TokenId(*id)).collect()
+}
+
 impl From<PackageError> for ModelError {
     fn from(error: PackageError) -> ModelError {
         match error {
@@ -217,5 +244,65 @@ impl From<PackageError> for ModelError {
             PackageError::NoTemplate { .. } => ModelError::Unsupported(error.to_string()),
             _ => ModelError::Failed(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model whose tokenizer calls all of its tags special.
+    struct Strict {
+        reasons: bool,
+    }
+
+    const TOKENS: [&str; 5] = ["a", "<think>", "</think>", "<tool_call>", "<|user|>"];
+
+    impl ChatModel for Strict {
+        fn contract(&self) -> ModelContract {
+            ModelContract {
+                end_tokens: vec![TokenId(4)],
+                sampling: SamplingDefaults::default(),
+                ranges: SamplingRanges::default(),
+                tag_format: TagFormat::Glm,
+                reasoning_close: self.reasons.then_some(TokenId(2)),
+                vocab_size: TOKENS.len() as u32,
+            }
+        }
+
+        fn encode_chat(
+            &self,
+            _messages: &[Value],
+            _tools: Option<&[Value]>,
+            _kwargs: &Map<String, Value>,
+        ) -> Result<ChatPrompt, ModelError> {
+            Err(ModelError::Unsupported("no template".to_string()))
+        }
+
+        fn encode_text(&self, _text: &str, _as_prompt: bool) -> Result<Vec<TokenId>, ModelError> {
+            Err(ModelError::Unsupported("no tokenizer".to_string()))
+        }
+
+        fn token_bytes(&self, token: TokenId) -> &[u8] {
+            TOKENS
+                .get(token.0 as usize)
+                .map_or(&[], |text| text.as_bytes())
+        }
+
+        fn is_special(&self, token: TokenId) -> bool {
+            token.0 > 0
+        }
+    }
+
+    #[test]
+    fn a_tag_reaches_the_parser_whatever_the_tokenizer_calls_it() {
+        let special = |reasons: bool| {
+            let vocabulary = vocabulary(&Strict { reasons });
+            let ids = 0..TOKENS.len() as u32;
+            ids.map(|id| vocabulary.is_special(TokenId(id)))
+                .collect::<Vec<bool>>()
+        };
+        assert_eq!(special(true), [false, false, false, false, true]);
+        assert_eq!(special(false), [false, true, true, false, true]);
     }
 }

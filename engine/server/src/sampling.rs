@@ -8,7 +8,7 @@ use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::model::{ModelContract, SamplingRanges};
 use crate::state::SamplingPolicy;
-use lockstep_step::{SamplingParams, TokenId};
+use lockstep_step::{SamplingParams, TokenId, planted};
 use serde_json::{Value, json};
 
 /// What a request says about sampling.
@@ -72,7 +72,10 @@ impl AskedSampling {
             policy,
             warnings: Vec::new(),
         };
-        let temperature = self.temperature.unwrap_or(defaults.temperature);
+        // Planted: vllm-project/vllm#15241.
+        let is_neutral = |t: &f64| planted!(DefaultsOverNeutral) && *t == 1.0;
+        let asked = self.temperature.filter(|t| !is_neutral(t));
+        let temperature = asked.unwrap_or(defaults.temperature);
         let top_p = self.top_p.unwrap_or(defaults.top_p);
         let min_p = self.min_p.unwrap_or(defaults.min_p);
         let repetition = self

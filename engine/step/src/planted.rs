@@ -51,15 +51,78 @@ mod switches {
     faults! {
         // Speculative fill and rollback.
         // Grammar state and drafts.
+        MaskOncePerStep "drafts-after-think-unmasked",
+        MatcherOneTokenBehind "grammar-one-token-behind-doubled-brace",
+        ReasoningEndUnseen "reasoning-end-delta-window-miss",
+        TerminationStays "rollback-termination-flag",
+        RefusedDraftIsAFault "draft-advance-without-validate",
+        MaskRowsByDepth "bitmask-short-rows-first-decode",
+        FreeRowsForbidAll "mask-rows-zero-for-plain-requests",
+        EndNotInHistory "stop-token-history-missing",
+        OnlyCanonicalTokens "forced-token-hides-splits",
+        RefusedBeginningStays "partial-accept-leaves-state",
+        MaskBufferShared "cached-bitmask-buffer-shared",
+        TakenPastTheEnd "accept-past-termination",
+        MaskRowsEnumerated "batch-mask-row-by-enumeration",
+        MatcherStartsOver "grammar-restart-after-recompute",
+        PaddingUnmasked "padded-vocab-ids-unmasked",
         // Overlapped scheduling and preemption.
         // KV cache, state rows, prefix cache.
         // Sampler and rules of logits.
+        PenaltyOncePerStep "penalty-per-step-not-per-token",
+        FirstDraftCountedTwice "spec-penalty-double-count",
+        PenaltiesIgnoredWithDrafts "penalties-silently-ignored-spec",
+        OneSeedForAll "seed-ignored-with-unseeded-neighbour",
+        TiesByBatchSize "topk-ties-two-backends",
+        LogprobsShifted "logprob-offset-with-discards",
+        BudgetMissesARow "min-tokens-extra-row",
+        NoTopKIsTokenZero "topk-zero-always-token-zero",
+        DraftHeldAgainstTheBest "accept-by-equality-biases",
+        RowKeepsItsMask "recycled-row-keeps-mask",
+        OutputComesBackAsPrompt "logits-rule-state-on-chunk-and-preempt",
+        BiasOpensTheMask "allowlist-and-badwords-compose",
         // Kernels and static buffers.
         // Detokenizer, stop rules, streams, usage.
         StopOnLastTokenOnly "eos-mid-block-continues",
+        StopKeepsTokens "stop-string-mid-block-token-trim",
+        SentOffsetRetreats "sent-offset-retreats",
+        HeldTextDropped "stop-partial-hides-tail",
+        TailSkipsTheParser "end-flush-skips-parsers",
+        CallsHideLength "finish-reason-hides-length",
+        CallsHideLengthInMessages "finish-reason-hides-length-messages",
+        StopInReasoning "stop-applied-inside-reasoning",
+        AcceptedControlIsShown "draft-special-token-visible",
+        OneEndpointUntrimmed "second-endpoint-not-stripped",
+        ReasoningCountsTheBlock "reasoning-count-beyond-stop",
+        BudgetChargedAhead "budget-charged-before-emission",
         // Tags and channels.
+        OneCallPerIncrement "many-calls-in-one-delta",
+        OneTagPerIncrement "end-and-start-in-one-delta",
+        ReasoningExcludesCalls "tool-parser-vs-reasoning-exclusive",
+        HeldLessThanATag "holdback-shorter-than-tag",
+        SplitAtTheLastTag "first-vs-last-close-tag",
+        PromptTailIgnored "bare-close-tag",
+        OpenerFoundAnywhere "text-before-open-tag",
+        TagsRemovedById "markers-removed-before-parser",
         // Cancellation, liveness, leaks.
+        WholeAnswersGoOn "disconnect-buffered-handler",
+        LateAnswerAsserts "late-completion-for-removed-request",
+        AbortNeedsBlocks "abort-before-first-schedule",
+        AbortAfterFinish "abort-after-finish",
+        GrammarErrorEndsAll "grammar-failure-kills-engine",
+        RefusalOnlyLogged "matcher-refusal-hangs-stream",
+        PreemptedIsBackAtOnce "preempt-requeue-front-livelock",
+        FirstWithoutRoomEndsTheScan "blockless-head-strands-block-holders",
+        LongerThanThePool "no-limit-preempt-cycle",
         // Preparation and defaults.
+        EndTokensDropped "eos-list-dropped-in-conversion",
+        OneEndToken "generation-config-ignored",
+        GrammarKeyWithoutNumbers "compile-key-lacks-num-spec",
+        HeadWithoutWeights "mtp-weights-not-in-package",
+        StartTwiceInMessages "double-bos",
+        StartTwiceInCompletions "double-bos-completions",
+        ControlTokensSplit "special-tokens-split",
+        DefaultsOverNeutral "sampling-defaults-from-model-surprise",
     }
 
     /// One more than the place of the fault that is on; 0 is none.

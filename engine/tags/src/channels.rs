@@ -16,9 +16,13 @@ use crate::markup::Markup;
 use crate::parser::{CALL_BYTES_MAX, ParserOptions};
 use crate::schema::ToolSet;
 use crate::trail::{Fate, Trail};
+use lockstep_step::planted;
 
 pub(crate) const THINK_OPEN: &str = "<think>";
 pub(crate) const THINK_CLOSE: &str = "</think>";
+/// The tags of reasoning, in every format but harmony. A token of this text must reach the parser, also where the
+/// tokenizer calls it special.
+pub const THINK_TAGS: [&str; 2] = [THINK_OPEN, THINK_CLOSE];
 /// What ends the calls of the formats whose openers may turn out to be text.
 const CALL_CLOSE: &str = "</tool_call>";
 
@@ -64,6 +68,8 @@ impl Channels {
     /// At the start of an output.
     pub(crate) fn new(options: ParserOptions) -> Channels {
         let reasoning = options.reasoning && options.starts_in_reasoning;
+        // Planted: sgl-project/sglang#36285.
+        let reasoning = reasoning && !planted!(PromptTailIgnored);
         Channels {
             format: options.format,
             tools: options.tools,
@@ -173,6 +179,11 @@ impl Channels {
             (Lexeme::Tag(THINK_CLOSE), Channel::Content) if self.late_closer => {
                 self.late_closer = false;
                 self.trail.note(Fate::Layout, THINK_CLOSE);
+            }
+            // Planted: sgl-project/sglang#35083.
+            (Lexeme::Tag(THINK_OPEN), _) if planted!(OpenerFoundAnywhere) => {
+                self.channel = Channel::Reasoning;
+                self.trail.note(Fate::Layout, THINK_OPEN);
             }
             (Lexeme::Tag(tag), _) => match self.opener(tag) {
                 Opener::None => self.emit(tag, sink),

@@ -3,6 +3,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use lockstep_step::planted;
 
 /// A piece of output text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,9 @@ impl Lexer {
                 receive(Lexeme::Tag(tag))?;
                 pos += tag.len();
                 start = pos;
+            // Planted: youssofal/MTPLX#149.
+            } else if planted!(HeldLessThanATag) && rest.len() > 4 {
+                pos += 1;
             } else if self.tags.iter().any(|tag| tag.starts_with(rest)) {
                 self.held.push_str(rest);
                 if start < pos {

@@ -55,6 +55,8 @@ mod kimi_k2;
 mod lexer;
 mod markup;
 mod minimax_m2;
+#[cfg(planted)]
+mod misdeeds;
 mod opening;
 #[cfg(test)]
 mod outcome;
@@ -68,6 +70,7 @@ mod xml_invoke;
 mod xml_section;
 mod xml_values;
 
+pub use channels::THINK_TAGS;
 pub use event::{Delivery, Ended, Finished, TagError, TagErrorKind, TagEvent};
 pub use fence::Fence;
 pub use format::{TagFormat, UnknownFormat};

@@ -12,6 +12,7 @@ use crate::harmony::Messages;
 use crate::json::is_blank;
 use crate::lexer::{Lexeme, Lexer};
 use crate::schema::ToolSet;
+use lockstep_step::planted;
 
 /// How large the markup of one call may grow, and so what a parser holds at most.
 pub const CALL_BYTES_MAX: usize = 16 << 20;
@@ -60,7 +61,9 @@ impl TagParser {
                     tags.extend([THINK_OPEN, THINK_CLOSE]);
                 }
                 tags.extend(options.format.stops());
-                if !options.tools.is_empty() {
+                // Planted: waybarrios/vllm-mlx#168.
+                let is_exclusive = planted!(ReasoningExcludesCalls) && options.starts_in_reasoning;
+                if !options.tools.is_empty() && !is_exclusive {
                     tags.extend(options.format.call_tags());
                 }
                 Machine::Channels(Box::new(Channels::new(options)))
@@ -81,9 +84,15 @@ impl TagParser {
             return Ok(());
         }
         let (machine, mut sink) = (&mut self.machine, Sink(out));
-        let pushed = self
-            .lexer
-            .push(text, |lexeme| machine.take(lexeme, &mut sink));
+        #[cfg(planted)]
+        let mut increment = crate::misdeeds::Increment::default();
+        let pushed = self.lexer.push(text, |lexeme| {
+            #[cfg(planted)]
+            let Some(lexeme) = increment.passes(lexeme, machine) else {
+                return Ok(());
+            };
+            machine.take(lexeme, &mut sink)
+        });
         self.failed = pushed.clone().err();
         pushed
     }
@@ -129,10 +138,7 @@ impl TagParser {
     }
 
     fn num_calls(&self) -> u32 {
-        match &self.machine {
-            Machine::Channels(channels) => channels.num_calls,
-            Machine::Messages(messages) => messages.num_calls,
-        }
+        self.machine.num_calls()
     }
 }
 
@@ -145,6 +151,13 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
+    pub(crate) fn num_calls(&self) -> u32 {
+        match self {
+            Machine::Channels(channels) => channels.num_calls,
+            Machine::Messages(messages) => messages.num_calls,
+        }
+    }
+
     fn take(&mut self, lexeme: Lexeme<'_>, sink: &mut Sink<'_>) -> Result<(), TagError> {
         match self {
             Machine::Channels(channels) => channels.take(lexeme, sink),

@@ -2,7 +2,12 @@
 //! find each, and name the stage that is to blame. The switches are in `engine/step/src/planted.rs`; the places that
 //! read them say `planted!(Name)`.
 
+mod grammar;
+mod liveness;
 mod output;
+mod package;
+mod sampler;
+mod tags;
 
 use crate::verdict::Stage;
 use lockstep_step::planted::Planted;
@@ -35,5 +40,13 @@ pub struct PlantedFault {
 
 /// All of them, by stage.
 pub fn all() -> Vec<PlantedFault> {
-    [output::FAULTS].concat()
+    [
+        grammar::FAULTS,
+        sampler::FAULTS,
+        output::FAULTS,
+        tags::FAULTS,
+        liveness::FAULTS,
+        package::FAULTS,
+    ]
+    .concat()
 }

@@ -2,6 +2,8 @@
 //! the step's leases. This is the only place that moves a sequence's counters forward.
 
 use super::Engine;
+#[cfg(planted)]
+use super::misdeeds;
 use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::output::Ending;
 use crate::sequence::num_blocks_for;
@@ -60,6 +62,8 @@ impl Engine {
     ) -> Result<Option<RowId>, EngineFault> {
         // It ended while the step ran: what was drawn after that is nobody's.
         let Some(seq) = self.scheduler.seqs.get(part.seq) else {
+            #[cfg(planted)]
+            misdeeds::late_answer(part.seq)?;
             return Ok(None);
         };
         if !part.counts_for(seq) {
@@ -70,6 +74,8 @@ impl Engine {
         let known = num_known(part);
         let (num_known, mut draws) = match known.and_then(|num_known| Ok((num_known, drawn?))) {
             Ok(both) => both,
+            #[cfg(planted)]
+            Err(error) if misdeeds::is_only_logged(&error) => return Ok(None),
             Err(error) => return self.end_with(part.seq, error).map(|()| None),
         };
         let num_drawn = draws.len();
@@ -85,6 +91,8 @@ impl Engine {
         }
         let num_accepted = verdict.map_or(0, |verdict| verdict.num_accepted);
         let num_new = verdict.map_or(0, |verdict| verdict.num_accepted + 1);
+        #[cfg(planted)]
+        let mut block = misdeeds::Block::of(part.seq, seq, &draws[..num_new], part.drafts.len());
         for (idx, draw) in draws.into_iter().take(num_new).enumerate() {
             let is_draft = idx < num_accepted;
             self.totals.num_drafts_accepted += u64::from(is_draft);
@@ -95,7 +103,14 @@ impl Engine {
                     seq.drafts.totals.note_accepted(source);
                 }
             }
-            if let Some(ending) = self.push_token(part.seq, draw) {
+            #[cfg(planted)]
+            if let Err(error) = block.before(self, idx) {
+                return self.end_with(part.seq, error).map(|()| None);
+            }
+            let ending = self.push_token(part.seq, draw);
+            #[cfg(planted)]
+            block.after(self, idx, ending.as_ref());
+            if let Some(ending) = ending {
                 // What was drawn after the end is void, drafts included; what was computed before it may
                 // serve others, unless something is wrong with it.
                 let kept = match &ending.finish {

@@ -7,7 +7,7 @@ use crate::in_flight::MaskState;
 use crate::mask_job::{FilledRows, MaskDone, MaskJob, MaskJobId};
 use crate::{EngineFault, RequestError, Totals};
 use alloc::{collections::BTreeMap, vec, vec::Vec};
-use lockstep_step::{Bitmask, MaskSet, SeqId, SeqPlan, StepPlan, TokenId};
+use lockstep_step::{Bitmask, MaskSet, SeqId, SeqPlan, StepPlan, TokenId, planted};
 
 impl Engine {
     pub(super) fn lend_matchers(&mut self, plan: &StepPlan) -> Vec<MaskJob> {
@@ -85,6 +85,8 @@ impl Engine {
                 Err(error) => MaskState::Failed(error),
             };
         }
+        #[cfg(planted)]
+        super::misdeeds::misplace(plan, &mut masks);
         masks
     }
 }
@@ -130,6 +132,8 @@ fn only(token: Option<TokenId>, vocab_size: u32) -> FilledRows {
             mask.allow(token);
             mask
         }
+        // Planted: vllm-project/vllm-gaudi#1200.
+        None if planted!(FreeRowsForbidAll) => only(Some(TokenId(0)), vocab_size).masks.remove(0),
         None => Bitmask::all(vocab_size),
     };
     FilledRows {

@@ -20,6 +20,8 @@ impl Detokenizer {
 
     /// Takes the bytes of a token and appends the characters that are certain now.
     pub(crate) fn push(&mut self, bytes: &[u8], text: &mut String) {
+        #[cfg(planted)]
+        let was_inside = core::str::from_utf8(&self.pending).is_err();
         self.pending.extend_from_slice(bytes);
         let mut rest = &self.pending[..];
         loop {
@@ -43,6 +45,14 @@ impl Detokenizer {
             }
         }
         let num_done = self.pending.len() - rest.len();
+        // Planted: sgl-project/sglang#31598.
+        #[cfg(planted)]
+        let num_done = match text.chars().next_back() {
+            Some(last) if lockstep_step::planted!(SentOffsetRetreats) && was_inside => {
+                num_done.saturating_sub(if last.is_ascii() { 0 } else { last.len_utf8() })
+            }
+            _ => num_done,
+        };
         self.pending.drain(..num_done);
     }
 

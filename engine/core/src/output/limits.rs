@@ -2,7 +2,7 @@
 
 use crate::ReasoningBudget;
 use alloc::vec::Vec;
-use lockstep_step::TokenId;
+use lockstep_step::{TokenId, planted};
 
 /// Counts reasoning tokens and says when reasoning has to be closed by force.
 ///
@@ -60,7 +60,9 @@ impl ReasoningLimit {
                 (budget.max_tokens as usize).saturating_sub(num_before)
             }
             Some(budget) if in_reasoning && self.num_closed < budget.close.len() => {
-                budget.max_tokens.saturating_sub(self.num_tokens + 1) as usize
+                // Planted: vllm-project/vllm#41768.
+                let next = u32::from(!planted!(BudgetMissesARow));
+                budget.max_tokens.saturating_sub(self.num_tokens + next) as usize
             }
             // Outside reasoning nothing is forced, but reasoning may yet open within the drafts.
             Some(budget) if self.num_closed < budget.close.len() => budget
@@ -70,6 +72,12 @@ impl ReasoningLimit {
                 as usize,
             _ => usize::MAX,
         }
+    }
+
+    /// Counts tokens that were not taken.
+    #[cfg(planted)]
+    pub(super) fn count(&mut self, num_tokens: u32) {
+        self.num_tokens += num_tokens;
     }
 
     /// Takes a token; `in_reasoning` says whether reasoning was open before it.

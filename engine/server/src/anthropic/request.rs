@@ -19,6 +19,8 @@ use crate::structured;
 use axum::body::Body;
 use axum::http::Response;
 use lockstep_grammar::ToolChoice;
+#[cfg(planted)]
+use lockstep_step::planted;
 use serde_json::{Map, Value, json};
 
 /// Accepted, and without effect here.
@@ -55,6 +57,12 @@ pub(crate) async fn answer(
     };
     count_unknown(shared, &fields);
     let job = chat_job(shared, &conversation, options)?;
+    // Planted: sgl-project/sglang#888.
+    #[cfg(planted)]
+    let job = crate::job::Job {
+        prompts: crate::job::started_twice(shared, job.prompts, planted!(StartTwiceInMessages)),
+        ..job
+    };
     let generation = job.submit(shared).await?;
     let head = MessageHead::new(shared, &job, request_id)?;
     if job.stream {

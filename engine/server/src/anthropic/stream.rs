@@ -7,6 +7,7 @@ use crate::generation::Update;
 use crate::http::error::Api;
 use crate::job::dropped_call_warning;
 use crate::sse::{Encoder, write_event};
+use lockstep_step::planted;
 use serde_json::{Value, json};
 
 /// Writes a message stream.
@@ -21,7 +22,8 @@ impl MessageStream {
     pub(crate) fn new(head: MessageHead) -> MessageStream {
         MessageStream {
             head,
-            reader: ChoiceReader::new(true),
+            // Planted: smg-project/smg#1063.
+            reader: ChoiceReader::new(!planted!(OneEndpointUntrimmed)),
             blocks: Blocks::new(),
             num_blocks: 0,
         }
@@ -78,6 +80,10 @@ impl MessageStream {
             "delta": {"stop_reason": reason, "stop_sequence": sequence},
             "usage": usage(&outcome.usage),
         });
+        // Planted: vllm-project/vllm#53269, in the other API.
+        if planted!(CallsHideLengthInMessages) && outcome.dropped_call {
+            data["delta"]["stop_reason"] = json!("tool_use");
+        }
         if outcome.dropped_call {
             data["warnings"] = json!([dropped_call_warning(0)]);
         }

@@ -169,7 +169,24 @@ impl Choice {
                     call.whole = true;
                 }
             }
-            Piece::End(outcome) => self.outcome = Some(outcome),
+            Piece::End(outcome) => {
+                #[cfg(planted)]
+                self.split_at_the_last();
+                self.outcome = Some(outcome);
+            }
+        }
+    }
+
+    // Planted: kekzl/imp#793.
+    #[cfg(planted)]
+    fn split_at_the_last(&mut self) {
+        let content = self.content.take().unwrap_or_default();
+        match content.rsplit_once("</think>") {
+            Some((thought, said)) if lockstep_step::planted!(SplitAtTheLastTag) => {
+                self.reasoning.get_or_insert_default().push_str(thought);
+                self.content = Some(said.trim().to_string());
+            }
+            _ => self.content = Some(content).filter(|content| !content.is_empty()),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::openai::chat_response::{ChatHead, finish_reason, stop_reason, usage};
 use crate::openai::logprobs::chat_entry;
 use crate::sse::{Encoder, write_data};
 use lockstep_core::Usage;
+use lockstep_step::planted;
 use serde_json::{Value, json};
 
 /// Writes a chat stream.
@@ -50,6 +51,10 @@ impl ChatStream {
             "logprobs": logprobs,
             "finish_reason": outcome.map(|outcome| finish_reason(&outcome.end)),
         });
+        // Planted: vllm-project/vllm#53269.
+        if planted!(CallsHideLength) && outcome.is_some_and(|outcome| outcome.dropped_call) {
+            entry["finish_reason"] = json!("tool_calls");
+        }
         if let Some(outcome) = outcome {
             entry["stop_reason"] = stop_reason(&outcome.end);
             if outcome.dropped_call {

@@ -5,6 +5,8 @@ use crate::answer::ChoiceReader;
 use crate::constraint::{Asked, AskedAnswer, AskedCalls, AskedConstraint, constraint};
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
+#[cfg(planted)]
+use crate::job::started_twice;
 use crate::job::{
     Job, cache_salt, check_model, choices, count_clamped, count_unknown, plain_text, prompt_error,
     speculation, stop_strings, token_count,
@@ -21,6 +23,8 @@ use axum::body::Body;
 use axum::http::Response;
 use lockstep_grammar::Reasoning;
 use lockstep_step::TokenId;
+#[cfg(planted)]
+use lockstep_step::planted;
 use serde_json::{Value, json};
 
 /// The length of an answer where the request doesn't say, by the API's own definition.
@@ -206,6 +210,9 @@ fn prompts(shared: &Shared, prompt: &Value) -> Result<Vec<Vec<TokenId>>, ApiErro
 fn encode(shared: &Shared, text: &str, path: &str) -> Result<Vec<TokenId>, ApiError> {
     let tokens = shared.model.encode_text(text, true);
     let tokens = tokens.map_err(|error| prompt_error(path, error))?;
+    // Planted: sgl-project/sglang#888, on the other side.
+    #[cfg(planted)]
+    let tokens = started_twice(shared, vec![tokens], planted!(StartTwiceInCompletions)).concat();
     match tokens.is_empty() {
         true => {
             let message = format!("{path} has no tokens, expected at least one");
