@@ -278,6 +278,11 @@ impl Engine {
         self.note(failed);
     }
 
+    /// The device is gone: nothing that was computed can be trusted to be there any more.
+    pub(crate) fn lose_device(&mut self, message: String) {
+        self.note(Err(EngineFault::DeviceLost(message)));
+    }
+
     /// What happened since the last call, in order.
     pub fn poll_events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)

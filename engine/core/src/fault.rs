@@ -57,6 +57,11 @@ pub enum EngineFault {
         /// What does not fit.
         detail: String,
     },
+    /// The device is gone, and all that its blocks and rows held with it.
+    DeviceLost(
+        /// In its own words.
+        String,
+    ),
     /// A sequence's own numbers contradict each other.
     Sequence {
         /// The sequence.
@@ -98,6 +103,7 @@ impl fmt::Display for EngineFault {
             EngineFault::OutputShape { step, seq, detail } => {
                 write!(f, "output of step {step}, {seq:?}: {detail}")
             }
+            EngineFault::DeviceLost(message) => write!(f, "the device is lost: {message}"),
             EngineFault::Sequence { seq, detail } => write!(f, "{seq:?}: {detail}"),
         }
     }

@@ -121,6 +121,9 @@ impl<B: Backend> Pipeline<B> {
             Err(error) => {
                 host.failed(plan.step, &error);
                 engine.fail_step(host.now(), plan.step, error.to_string());
+                if let BackendError::Lost(message) = error {
+                    engine.lose_device(message);
+                }
             }
         }
         engine.recycle(plan);

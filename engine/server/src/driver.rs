@@ -7,6 +7,7 @@ use crate::generation::{Cut, Generation, Reader, Update};
 use crate::mask_workers::{MaskWorkers, Pending};
 use crate::metrics::{Metrics, SeqTimes};
 use crate::net::{mpsc, oneshot, yield_now};
+use crate::observer::Observer;
 use crate::time::{Clock, sleep};
 use lockstep_core::{
     Engine, EngineFault, Event, EventKind, MaskDone, MaskJob, Pipeline, Refusal, Request, Time,
@@ -34,6 +35,8 @@ pub(crate) enum Input {
 
 /// A client's request on its way to the engine.
 pub(crate) struct Submission {
+    /// As the response carries it.
+    pub(crate) request_id: String,
     /// One per choice, in the order of choices.
     pub(crate) requests: Vec<Request>,
     /// Whether the reader wants to see tokens.
@@ -106,6 +109,7 @@ pub(crate) struct Driver<B: Backend> {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) masks: MaskWorkers,
     pub(crate) pipeline: Pipeline<B>,
+    pub(crate) observer: Box<dyn Observer>,
     /// When the last step was started.
     pub(crate) step_started: Time,
 }
@@ -179,7 +183,9 @@ impl<B: Backend> Driver<B> {
             if memory.stopping {
                 return self.cut_all(&mut memory, &Cut::ShuttingDown);
             }
-            match self.step() {
+            let worked = self.step();
+            self.observer.turned(&self.engine);
+            match worked {
                 Ok(true) => {}
                 Ok(false) => {
                     self.route(&mut memory);
@@ -225,6 +231,7 @@ impl<B: Backend> Driver<B> {
             Input::Abort(seq) => {
                 // Planted: vllm-project/vllm#25067.
                 if memory.routes.remove(&seq).is_some() || planted!(AbortAfterFinish) {
+                    self.observer.left(seq);
                     self.metrics.finished("abort");
                     self.engine.abort(seq);
                 }
@@ -239,6 +246,7 @@ impl<B: Backend> Driver<B> {
 
     fn submit(&mut self, submission: Submission, memory: &mut Memory) {
         let Submission {
+            request_id,
             requests,
             wants_tokens,
             buffer_bytes_max,
@@ -251,14 +259,18 @@ impl<B: Backend> Driver<B> {
         let now = self.clock.now();
         let mut seqs = Vec::with_capacity(requests.len());
         let mut times = Vec::with_capacity(requests.len());
-        for mut request in requests {
+        for (choice, mut request) in requests.into_iter().enumerate() {
             // The metrics need to see each token, whether the reader does or not.
             request.token_events = true;
             times.push(SeqTimes::new(now, &request));
-            match self.engine.submit(now, request) {
+            self.observer.submitting(&request_id, choice, &request);
+            let submitted = self.engine.submit(now, request);
+            self.observer.submitted(submitted.as_ref().copied());
+            match submitted {
                 Ok(seq) => seqs.push(seq),
                 Err(refusal) => {
                     for seq in seqs {
+                        self.observer.left(seq);
                         self.engine.abort(seq);
                     }
                     let _ = reply.send(Err(SubmitError::Refused(refusal)));
@@ -282,7 +294,9 @@ impl<B: Backend> Driver<B> {
 
     fn route(&mut self, memory: &mut Memory) {
         let now = self.clock.now();
-        for Event { seq, at, kind } in self.engine.poll_events() {
+        for event in self.engine.poll_events() {
+            self.observer.event(&event);
+            let Event { seq, at, kind } = event;
             let Some(route) = memory.routes.get_mut(&seq) else {
                 continue;
             };
@@ -312,6 +326,7 @@ impl<B: Backend> Driver<B> {
             .collect();
         for seq in seqs {
             memory.routes.remove(&seq);
+            self.observer.left(seq);
             self.metrics.finished("abort");
             self.engine.abort(seq);
         }
@@ -327,11 +342,13 @@ impl<B: Backend> Driver<B> {
     }
 
     fn cut_all(&mut self, memory: &mut Memory, cut: &Cut) {
-        // First, so that whoever is cut off can see why.
-        self.status.stop(match cut {
+        let reason = match cut {
             Cut::EngineStopped(reason) => reason.clone(),
             _ => "the server is shutting down".to_string(),
-        });
+        };
+        self.observer.ended(&reason);
+        // First, so that whoever is cut off can see why.
+        self.status.stop(reason);
         // What waits to be taken is dropped with the channel; its clients see that it was.
         for (seq, route) in std::mem::take(&mut memory.routes) {
             self.engine.abort(seq);

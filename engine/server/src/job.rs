@@ -89,7 +89,11 @@ impl Job {
     }
 
     /// Hands it to the engine.
-    pub(crate) async fn submit(&self, shared: &Shared) -> Result<Generation, ApiError> {
+    pub(crate) async fn submit(
+        &self,
+        shared: &Shared,
+        request_id: &str,
+    ) -> Result<Generation, ApiError> {
         let matcher = match &self.constraint {
             Some(asked) => {
                 let made = shared.grammars.matcher(asked, &shared.metrics).await;
@@ -104,6 +108,7 @@ impl Job {
         let choices = 0..self.num_choices();
         let (reply, answer) = oneshot::channel();
         let submission = Submission {
+            request_id: request_id.to_string(),
             requests: choices
                 .map(|choice| self.request(shared, choice, matcher.as_ref()))
                 .collect(),

@@ -18,6 +18,7 @@ mod mask_workers;
 mod metrics;
 mod model;
 mod net;
+mod observer;
 mod openai;
 mod reader;
 mod sampling;
@@ -31,6 +32,7 @@ pub use model::{
     vocabulary,
 };
 pub use net::{BindError, TcpListener, bind, serve, serve_connection};
+pub use observer::Observer;
 pub use reader::{ReadRequest, RequestError, RequestReader};
 pub use state::{
     DeliveryPolicy, Limits, SamplingPolicy, Server, ServerConfig, ServerHandle, ToolGrammar,

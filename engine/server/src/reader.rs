@@ -3,6 +3,7 @@
 //!
 //! It must never read a request in a way of its own.
 
+use crate::anthropic;
 use crate::constraint::AskedConstraint;
 use crate::http::error::ApiError;
 use crate::job::Job;
@@ -29,6 +30,11 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
+    /// Choices of all prompts together.
+    pub fn num_choices(&self) -> usize {
+        self.job.num_choices()
+    }
+
     /// The kinds of what its answer is held to, as metrics name them.
     pub fn constraint_kinds(&self) -> Vec<&'static str> {
         let kinds = self.job.constraint.iter().flat_map(AskedConstraint::kinds);
@@ -91,6 +97,17 @@ impl RequestReader {
         Ok(ReadRequest::new(completions::read(&self.shared, body)?.job))
     }
 
+    /// Reads the body of an Anthropic message.
+    ///
+    /// # Errors
+    /// As the server would refuse it.
+    pub fn message(&self, body: &Value) -> Result<ReadRequest, RequestError> {
+        Ok(ReadRequest::new(anthropic::request::job(
+            &self.shared,
+            body,
+        )?))
+    }
+
     /// What holds the answer from its first token; None if it may be anything.
     ///
     /// # Errors
@@ -107,8 +124,16 @@ impl RequestReader {
     /// # Errors
     /// If the constraint can't be held.
     pub fn request(&self, request: &ReadRequest) -> Result<Request, RequestError> {
+        self.choice(request, 0)
+    }
+
+    /// What the engine would be asked for one choice.
+    ///
+    /// # Errors
+    /// If the constraint can't be held.
+    pub fn choice(&self, request: &ReadRequest, choice: usize) -> Result<Request, RequestError> {
         let matcher = self.matcher(request)?;
-        Ok(request.job.request(&self.shared, 0, matcher.as_ref()))
+        Ok(request.job.request(&self.shared, choice, matcher.as_ref()))
     }
 
     /// The grammars that hold the answer, as text.

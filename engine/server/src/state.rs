@@ -9,6 +9,7 @@ use crate::mask_workers::MaskWorkers;
 use crate::metrics::Metrics;
 use crate::model::{ChatModel, ModelContract, SamplingRanges};
 use crate::net::{mpsc, oneshot, watch};
+use crate::observer::{Nobody, Observer};
 use crate::time::{Clock, timeout};
 use lockstep_core::{Engine, ModelDrafters, Pipeline};
 use lockstep_step::{Backend, BackendLimits};
@@ -218,6 +219,24 @@ impl Server {
         B: Backend + Send + 'static,
         B::Forward: Send,
     {
+        Server::observed(config, model, engine, backend, Box::new(Nobody))
+    }
+
+    /// The same, with somebody who watches the engine's loop.
+    ///
+    /// # Errors
+    /// As [`new`](Server::new).
+    pub fn observed<B>(
+        config: ServerConfig,
+        model: Arc<dyn ChatModel>,
+        engine: Engine,
+        backend: B,
+        observer: Box<dyn Observer>,
+    ) -> std::io::Result<Server>
+    where
+        B: Backend + Send + 'static,
+        B::Forward: Send,
+    {
         let (inputs, input_receiver) = mpsc::unbounded_channel();
         let contract = model.contract();
         let limits = BackendLimits {
@@ -240,6 +259,7 @@ impl Server {
             metrics: metrics.clone(),
             masks: MaskWorkers::new(config.mask_threads, clock)?,
             pipeline: Pipeline::default(),
+            observer,
             step_started: lockstep_core::Time::default(),
         };
         crate::net::spawn_engine(driver.run())?;

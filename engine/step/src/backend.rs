@@ -103,6 +103,8 @@ pub enum BackendError {
     Refused(PlanError),
     /// The device failed, in its own words.
     Device(String),
+    /// The device is gone, and all that its blocks and rows held with it: no further step can be run.
+    Lost(String),
 }
 
 impl fmt::Display for BackendError {
@@ -110,6 +112,7 @@ impl fmt::Display for BackendError {
         match self {
             BackendError::Refused(error) => write!(f, "plan refused: {error}"),
             BackendError::Device(message) => write!(f, "device failed: {message}"),
+            BackendError::Lost(message) => write!(f, "device lost: {message}"),
         }
     }
 }

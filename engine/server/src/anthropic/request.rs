@@ -8,8 +8,8 @@ use crate::constraint::{AskedAnswer, AskedCalls, DeclaredTool, unknown_tool};
 use crate::http::error::{ApiError, json_response};
 use crate::http::fields::Fields;
 use crate::job::{
-    AnswerOptions, Conversation, cache_salt, chat_job, check_model, count_unknown, speculation,
-    stop_strings, token_count,
+    AnswerOptions, Conversation, Job, cache_salt, chat_job, check_model, count_unknown,
+    speculation, stop_strings, token_count,
 };
 use crate::openai::chat_request::set_effort;
 use crate::sampling::AskedSampling;
@@ -32,6 +32,18 @@ pub(crate) async fn answer(
     request_id: &str,
     body: &Value,
 ) -> Result<Response<Body>, ApiError> {
+    let job = job(shared, body)?;
+    let generation = job.submit(shared, request_id).await?;
+    let head = MessageHead::new(shared, &job, request_id)?;
+    if job.stream {
+        let encoder = MessageStream::new(head);
+        return Ok(sse::response(generation, encoder, shared.config.keep_alive));
+    }
+    Ok(json_response(200, &collect(generation, head).await?))
+}
+
+/// Reads a request.
+pub(crate) fn job(shared: &Shared, body: &Value) -> Result<Job, ApiError> {
     let limits = &shared.config.limits;
     let mut fields = Fields::new(body, "")?;
     check_model(shared, &mut fields)?;
@@ -59,17 +71,11 @@ pub(crate) async fn answer(
     let job = chat_job(shared, &conversation, options)?;
     // Planted: sgl-project/sglang#888.
     #[cfg(planted)]
-    let job = crate::job::Job {
+    let job = Job {
         prompts: crate::job::started_twice(shared, job.prompts, planted!(StartTwiceInMessages)),
         ..job
     };
-    let generation = job.submit(shared).await?;
-    let head = MessageHead::new(shared, &job, request_id)?;
-    if job.stream {
-        let encoder = MessageStream::new(head);
-        return Ok(sse::response(generation, encoder, shared.config.keep_alive));
-    }
-    Ok(json_response(200, &collect(generation, head).await?))
+    Ok(job)
 }
 
 /// Counts the tokens of a conversation.

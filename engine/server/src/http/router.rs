@@ -165,7 +165,7 @@ async fn chat(
     request: Request,
 ) -> Response<Body> {
     let result = match body(&shared, request).await {
-        Ok(body) => openai::chat_request::answer(&shared, &body).await,
+        Ok(body) => openai::chat_request::answer(&shared, &caller.request_id, &body).await,
         Err(error) => Err(error),
     };
     finish(&shared, &caller, result)
@@ -177,7 +177,7 @@ async fn completions(
     request: Request,
 ) -> Response<Body> {
     let result = match body(&shared, request).await {
-        Ok(body) => openai::completions::answer(&shared, &body).await,
+        Ok(body) => openai::completions::answer(&shared, &caller.request_id, &body).await,
         Err(error) => Err(error),
     };
     finish(&shared, &caller, result)

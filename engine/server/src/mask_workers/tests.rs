@@ -161,6 +161,7 @@ fn run_all(
         metrics: metrics.clone(),
         masks: MaskWorkers::new(num_threads, clock).expect("threads"),
         pipeline: Pipeline::default(),
+        observer: Box::new(crate::observer::Nobody),
         step_started: lockstep_core::Time::default(),
     };
     let mut events = vec![];

@@ -38,9 +38,13 @@ pub(crate) struct ChatRequest {
 }
 
 /// Answers a request.
-pub(crate) async fn answer(shared: &Shared, body: &Value) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn answer(
+    shared: &Shared,
+    request_id: &str,
+    body: &Value,
+) -> Result<Response<Body>, ApiError> {
     let request = read(shared, body)?;
-    let generation = request.job.submit(shared).await?;
+    let generation = request.job.submit(shared, request_id).await?;
     let head = ChatHead::new(shared, &request.job, request.top_logprobs.is_some())?;
     if request.job.stream {
         let readers = (0..request.job.num_choices()).map(|_| ChoiceReader::new(true));

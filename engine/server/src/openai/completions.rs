@@ -31,22 +31,26 @@ use serde_json::{Value, json};
 const MAX_TOKENS_DEFAULT: u32 = 16;
 
 /// Answers a request.
-pub(crate) async fn answer(shared: &Shared, body: &Value) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn answer(
+    shared: &Shared,
+    request_id: &str,
+    body: &Value,
+) -> Result<Response<Body>, ApiError> {
     let Completion {
         job,
         include_usage,
         echoes,
     } = read(shared, body)?;
-    let generation = job
-        .submit(shared)
-        .await
-        .map_err(|error| match error.param.as_deref() {
-            Some("messages") => ApiError {
-                param: Some("prompt".to_string()),
-                ..error
-            },
-            _ => error,
-        })?;
+    let generation =
+        job.submit(shared, request_id)
+            .await
+            .map_err(|error| match error.param.as_deref() {
+                Some("messages") => ApiError {
+                    param: Some("prompt".to_string()),
+                    ..error
+                },
+                _ => error,
+            })?;
     let head = ChatHead {
         id: crate::openai::chat_response::fresh_id("cmpl-")?,
         ..ChatHead::new(shared, &job, job.wants_tokens)?
