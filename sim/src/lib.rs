@@ -2,5 +2,18 @@
 //! the server does; it only gives it a life, and holds what comes out against what must be true.
 #![cfg(madsim)]
 
+pub mod answer;
+pub mod client;
+pub mod life;
+pub mod model;
+pub mod options;
+pub mod oracles;
+pub mod pipeline;
 pub mod planted;
+pub mod reference;
+pub mod rng;
+pub mod run;
+pub mod stages;
 pub mod verdict;
+pub mod workload;
+pub mod world;

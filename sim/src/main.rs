@@ -10,6 +10,9 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(all(madsim, planted))]
+mod program;
+
+#[cfg(all(madsim, planted))]
 fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    program::main()
 }

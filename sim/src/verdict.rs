@@ -24,3 +24,35 @@ pub enum Stage {
     /// What is served: package, template, defaults.
     Package,
 }
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Stage; 10] = [
+        Stage::Speculation,
+        Stage::Grammar,
+        Stage::Overlap,
+        Stage::Cache,
+        Stage::Sampler,
+        Stage::Kernel,
+        Stage::Output,
+        Stage::Tags,
+        Stage::Liveness,
+        Stage::Package,
+    ];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Speculation => "speculation",
+            Stage::Grammar => "grammar",
+            Stage::Overlap => "overlap",
+            Stage::Cache => "cache",
+            Stage::Sampler => "sampler",
+            Stage::Kernel => "kernel",
+            Stage::Output => "output",
+            Stage::Tags => "tags",
+            Stage::Liveness => "liveness",
+            Stage::Package => "package",
+        }
+    }
+}

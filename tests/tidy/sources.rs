@@ -41,7 +41,11 @@ const BANS: &[Ban] = &[
     },
     Ban {
         words: &["tokio::net", "tokio::time"],
-        only_in: &["engine/server/src/net.rs", "engine/server/src/time.rs"],
+        only_in: &[
+            "engine/server/src/net.rs",
+            "engine/server/src/time.rs",
+            "sim/",
+        ],
         within: &[],
         in_tests: false,
         instead: "server's net.rs and time.rs: all use of tokio's net and time sits there",
@@ -66,6 +70,7 @@ const BANS: &[Ban] = &[
             "engine/cli/src/",
             "backends/cpu/benches/",
             "fuzz/src/main.rs",
+            "sim/src/",
         ],
         within: &[],
         in_tests: false,

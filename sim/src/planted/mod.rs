@@ -3,11 +3,14 @@
 //! read them say `planted!(Name)`.
 
 mod grammar;
+mod hunt;
 mod liveness;
 mod output;
 mod package;
 mod sampler;
 mod tags;
+
+pub use hunt::{hunt_here, table};
 
 use crate::verdict::Stage;
 use lockstep_step::planted::Planted;

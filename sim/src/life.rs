@@ -1,0 +1,288 @@
+//! What a server did from its start to its end, written down by those who watch it: every plan, mask and answer of the
+//! backend, every request, event and turn. Oracles and verdicts read it; nothing in the server does.
+
+use lockstep_core::{Engine, Event, Refusal, Request, Stats};
+use lockstep_server::Observer;
+use lockstep_step::{
+    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
+    SamplingParams, SeqId, StepId, StepOutput, StepPlan, TokenId,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A step on its way through the backend.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What was planned.
+    pub plan: StepPlan,
+    /// With what its draws were masked, once they were.
+    pub masks: Option<MaskSet>,
+    /// What came out, once something did.
+    pub output: Option<Result<StepOutput, BackendError>>,
+}
+
+/// A choice of a request, as the engine was asked for it.
+#[derive(Clone, Debug)]
+pub struct Submit {
+    /// The request's id.
+    pub id: String,
+    /// Which of its choices.
+    pub choice: usize,
+    /// Its prompt.
+    pub prompt: Vec<TokenId>,
+    /// How its tokens are drawn.
+    pub sampling: SamplingParams,
+    /// Its limit.
+    pub max_tokens: u32,
+    /// Who shares with it.
+    pub cache_salt: String,
+}
+
+/// What went wrong on purpose.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mishap {
+    /// The step failed, in this of its three phases.
+    StepError(u32),
+    /// The device went away.
+    DeviceLost,
+    /// The step took so long.
+    Slow(Duration),
+}
+
+/// The life of one server.
+#[derive(Default)]
+pub struct Life {
+    /// By number.
+    pub steps: BTreeMap<StepId, Step>,
+    /// What models were asked, after which step, and what they proposed.
+    pub proposals: Vec<(ProposalPlan, Vec<Proposal>)>,
+    /// By sequence.
+    pub submits: BTreeMap<SeqId, Submit>,
+    /// Requests that the engine refused.
+    pub refused: Vec<(String, Refusal)>,
+    /// In order.
+    pub events: Vec<Event>,
+    /// Sequences whose reader went away.
+    pub left: BTreeSet<SeqId>,
+    /// Invariants that were found broken, with the turn.
+    pub broken: Vec<String>,
+    /// Turns of the loop.
+    pub num_turns: u64,
+    /// As of the last turn.
+    pub stats: Stats,
+    /// Why the loop ended.
+    pub ended: Option<String>,
+    /// What went wrong on purpose, by step.
+    pub mishaps: BTreeMap<StepId, Mishap>,
+}
+
+/// Who writes a life down, and who reads it.
+#[derive(Clone, Default)]
+pub struct Book(Arc<Mutex<Life>>);
+
+impl Book {
+    /// The life.
+    pub fn open(&self) -> MutexGuard<'_, Life> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Watches the engine's loop.
+pub struct Witness {
+    book: Book,
+    submitting: Option<Submit>,
+}
+
+impl Witness {
+    /// One that writes into this book.
+    pub fn new(book: Book) -> Witness {
+        Witness {
+            book,
+            submitting: None,
+        }
+    }
+}
+
+impl Observer for Witness {
+    fn submitting(&mut self, request_id: &str, choice: usize, request: &Request) {
+        self.submitting = Some(Submit {
+            id: request_id.to_owned(),
+            choice,
+            prompt: request.prompt.clone(),
+            sampling: request.sampling.clone(),
+            max_tokens: request.max_tokens,
+            cache_salt: request.cache_salt.clone(),
+        });
+    }
+
+    fn submitted(&mut self, result: Result<SeqId, &Refusal>) {
+        let Some(submit) = self.submitting.take() else {
+            return;
+        };
+        let mut life = self.book.open();
+        match result {
+            Ok(seq) => drop(life.submits.insert(seq, submit)),
+            Err(refusal) => life.refused.push((submit.id, refusal.clone())),
+        }
+    }
+
+    fn left(&mut self, seq: SeqId) {
+        self.book.open().left.insert(seq);
+    }
+
+    fn event(&mut self, event: &Event) {
+        self.book.open().events.push(event.clone());
+    }
+
+    fn turned(&mut self, engine: &Engine) {
+        let mut life = self.book.open();
+        life.num_turns += 1;
+        life.stats = engine.stats();
+        if let Err(fault) = engine.check_invariants() {
+            let turn = life.num_turns;
+            life.broken.push(format!("turn {turn}: {fault}"));
+        }
+        if let Some(fault) = engine.fault() {
+            life.broken.push(format!("the engine stopped: {fault}"));
+        }
+    }
+
+    fn ended(&mut self, reason: &str) {
+        self.book.open().ended = Some(reason.to_owned());
+    }
+}
+
+/// A backend that is watched, and that fails where it is told to.
+pub struct Watched<B> {
+    inner: B,
+    book: Book,
+    mishaps: BTreeMap<u64, Mishap>,
+    is_lost: bool,
+}
+
+impl<B: Backend> Watched<B> {
+    /// `mishaps` by the number of the step.
+    pub fn new(inner: B, book: Book, mishaps: BTreeMap<u64, Mishap>) -> Watched<B> {
+        Watched {
+            inner,
+            book,
+            mishaps,
+            is_lost: false,
+        }
+    }
+
+    fn fails(&mut self, step: StepId, phase: u32) -> Result<(), BackendError> {
+        if self.is_lost {
+            return Err(BackendError::Lost("the device does not answer".to_owned()));
+        }
+        match self.mishaps.get(&step.0) {
+            Some(Mishap::StepError(at)) if *at == phase => {
+                let message = format!("step {step} fails on purpose");
+                Err(BackendError::Device(message))
+            }
+            Some(Mishap::DeviceLost) if phase == 0 => {
+                self.is_lost = true;
+                Err(BackendError::Lost("the device does not answer".to_owned()))
+            }
+            Some(Mishap::Slow(time)) if phase == 0 => {
+                madsim::time::advance(*time);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note<T>(
+        &self,
+        step: StepId,
+        result: Result<T, BackendError>,
+    ) -> Result<(StepId, T), BackendError> {
+        if let (Err(error), Some(step)) = (&result, self.book.open().steps.get_mut(&step)) {
+            step.output = Some(Err(error.clone()));
+        }
+        result.map(|value| (step, value))
+    }
+}
+
+impl<B: Backend> Backend for Watched<B> {
+    type Forward = (StepId, B::Forward);
+    type Sampled = (StepId, B::Sampled);
+
+    fn limits(&self) -> BackendLimits {
+        self.inner.limits()
+    }
+
+    fn forward(&mut self, plan: &StepPlan) -> Result<Self::Forward, BackendError> {
+        let step = Step {
+            plan: plan.clone(),
+            masks: None,
+            output: None,
+        };
+        {
+            let mut life = self.book.open();
+            life.steps.insert(plan.step, step);
+            if let Some(mishap) = self.mishaps.get(&plan.step.0) {
+                life.mishaps.insert(plan.step, mishap.clone());
+            }
+        }
+        let result = self.fails(plan.step, 0);
+        let result = result.and_then(|()| self.inner.forward(plan));
+        self.note(plan.step, result)
+    }
+
+    fn draw(
+        &mut self,
+        (step, forward): Self::Forward,
+        masks: &MaskSet,
+    ) -> Result<Self::Sampled, BackendError> {
+        if let Some(step) = self.book.open().steps.get_mut(&step) {
+            step.masks = Some(masks.clone());
+        }
+        let result = self.fails(step, 1);
+        let result = result.and_then(|()| self.inner.draw(forward, masks));
+        self.note(step, result)
+    }
+
+    fn collect(&mut self, (step, sampled): Self::Sampled) -> Result<StepOutput, BackendError> {
+        let result = self.fails(step, 2);
+        let result = result.and_then(|()| self.inner.collect(sampled));
+        if let Some(noted) = self.book.open().steps.get_mut(&step) {
+            noted.output = Some(result.clone());
+        }
+        result
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.inner.is_asynchronous()
+    }
+
+    fn has_drafter(&self, drafter: ModelDrafter) -> bool {
+        self.inner.has_drafter(drafter)
+    }
+
+    fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
+        let proposals = self.inner.propose(plan)?;
+        let mut life = self.book.open();
+        life.proposals.push((plan.clone(), proposals.clone()));
+        Ok(proposals)
+    }
+}
+
+impl Life {
+    /// Whether a sequence of this request was part of a step that failed.
+    pub fn failed_a_step_of(&self, id: &str) -> bool {
+        let mut failed = self
+            .steps
+            .values()
+            .filter(|step| matches!(step.output, Some(Err(_))));
+        failed.any(|step| {
+            let mut seqs = step
+                .plan
+                .seqs
+                .iter()
+                .filter_map(|seq| self.submits.get(&seq.seq));
+            seqs.any(|submit| submit.id == id)
+        })
+    }
+}

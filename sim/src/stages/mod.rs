@@ -1,0 +1,76 @@
+//! Which stage is to blame: each stage is computed again, plainly, from what it really got in the run, and held against what it
+//! said. A stage that was fed nonsense and did the right thing with it is innocent. The first step at which one differs counts,
+//! and among those of one step the stage that comes first in the life of a token.
+
+mod twin;
+
+use crate::oracles::Judgement;
+use crate::verdict::Stage;
+use crate::world::Run;
+use lockstep_step::planted;
+
+/// A stage that did not do what it should.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// The stage.
+    pub stage: Stage,
+    /// In which of the server's lives.
+    pub life: usize,
+    /// In which step; none comes after all steps.
+    pub step: Option<u64>,
+    /// What it said, and what it should have said.
+    pub what: String,
+}
+
+/// Recomputes one stage.
+type Check = fn(&Run) -> Vec<Finding>;
+
+/// All of them, in the order of a token's life.
+const CHECKS: &[Check] = &[twin::check];
+
+/// All that differs, the first to blame first.
+pub fn findings(run: &Run) -> Vec<Finding> {
+    let before = planted::set(None);
+    let checked = CHECKS.iter().enumerate();
+    let mut all: Vec<(usize, Finding)> = checked
+        .flat_map(|(order, check)| check(run).into_iter().map(move |finding| (order, finding)))
+        .collect();
+    planted::set(before);
+    all.sort_by_key(|(order, finding)| (finding.life, finding.step.unwrap_or(u64::MAX), *order));
+    all.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// The stage to blame for what the oracles complained of; what only shows outside is blamed on who shows it.
+pub fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)> {
+    if let Some(first) = findings(run).into_iter().next() {
+        return Some((first.stage, first.what));
+    }
+    let complaint = judgement.complaints.first()?;
+    let stage = match complaint.oracle {
+        "conservation" => Stage::Cache,
+        "liveness" => Stage::Liveness,
+        _ => Stage::Output,
+    };
+    Some((stage, complaint.what.clone()))
+}
+
+/// The stage of code that panicked, by its file.
+pub fn of_file(path: &str) -> Option<Stage> {
+    let of = [
+        ("engine/tags/", Stage::Tags),
+        ("engine/grammar/", Stage::Grammar),
+        ("engine/core/src/mask_job", Stage::Grammar),
+        ("engine/core/src/engine/masks", Stage::Grammar),
+        ("engine/core/src/draft", Stage::Speculation),
+        ("engine/core/src/output", Stage::Output),
+        ("engine/core/src/prefix", Stage::Cache),
+        ("engine/core/src/memory", Stage::Cache),
+        ("engine/core/src/leases", Stage::Cache),
+        ("engine/core/", Stage::Overlap),
+        ("engine/server/", Stage::Output),
+        ("backends/sampling/", Stage::Sampler),
+        ("backends/", Stage::Kernel),
+    ];
+    let found = of.iter().find(|(prefix, _)| path.contains(prefix));
+    found.map(|(_, stage)| *stage)
+}
