@@ -1,12 +1,13 @@
 //! What a server did from its start to its end, written down by those who watch it: every plan, mask and answer of the
 //! backend, every request, event and turn. Oracles and verdicts read it; nothing in the server does.
 
-use lockstep_core::{Engine, Event, Refusal, Request, Stats};
+use lockstep_core::{Engine, EngineFault, Event, ReasoningBudget, Refusal, Request, Stats};
 use lockstep_server::Observer;
 use lockstep_step::{
     Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
     SamplingParams, SeqId, StepId, StepOutput, StepPlan, TokenId,
 };
+use lockstep_tags::ParserOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,6 +38,14 @@ pub struct Submit {
     pub max_tokens: u32,
     /// Who shares with it.
     pub cache_salt: String,
+    /// The tokens that end it.
+    pub end_tokens: Vec<TokenId>,
+    /// The strings that do.
+    pub stop_strings: Vec<String>,
+    /// How it is read.
+    pub tags: ParserOptions,
+    /// The limit on its reasoning.
+    pub reasoning: Option<ReasoningBudget>,
 }
 
 /// What went wrong on purpose.
@@ -67,6 +76,8 @@ pub struct Life {
     pub left: BTreeSet<SeqId>,
     /// Invariants that were found broken, with the turn.
     pub broken: Vec<String>,
+    /// The engine's own fault, if it has one.
+    pub fault: Option<EngineFault>,
     /// Turns of the loop.
     pub num_turns: u64,
     /// As of the last turn.
@@ -113,6 +124,10 @@ impl Observer for Witness {
             sampling: request.sampling.clone(),
             max_tokens: request.max_tokens,
             cache_salt: request.cache_salt.clone(),
+            end_tokens: request.end_tokens.clone(),
+            stop_strings: request.stop_strings.clone(),
+            tags: request.tags.clone(),
+            reasoning: request.reasoning.clone(),
         });
     }
 
@@ -143,6 +158,7 @@ impl Observer for Witness {
             let turn = life.num_turns;
             life.broken.push(format!("turn {turn}: {fault}"));
         }
+        life.fault = engine.fault().cloned();
         if let Some(fault) = engine.fault() {
             life.broken.push(format!("the engine stopped: {fault}"));
         }

@@ -1,7 +1,7 @@
 //! One seed from its number to a judgement, and many of them on as many threads as are wanted.
 
 use crate::options::Options;
-use crate::oracles::{Judgement, judge};
+use crate::oracles::{Complaint, Judgement, judge};
 use crate::reference::answers;
 use crate::stages::{blame, findings, of_file};
 use crate::verdict::Stage;
@@ -75,8 +75,19 @@ pub fn try_seed(seed: u64) -> Verdict {
     }
     verdict.digest = digest(&run);
     verdict.counts = counts(&run);
+    let found = findings(&run);
+    let judgement = &mut verdict.judgement;
+    let parts = run.lives.iter().map(|life| life.open().steps.len() as u64);
+    judgement.compared.insert("stages", parts.sum());
+    judgement
+        .complaints
+        .extend(found.first().map(|finding| Complaint {
+            oracle: "stages",
+            request: None,
+            what: format!("{}: {}", finding.stage.name(), finding.what),
+        }));
     if !verdict.is_good() {
-        verdict.blame = blame(&run, &verdict.judgement);
+        verdict.blame = blame(&run, &found, &verdict.judgement);
     }
     verdict
 }

@@ -2,6 +2,13 @@
 //! said. A stage that was fed nonsense and did the right thing with it is innocent. The first step at which one differs counts,
 //! and among those of one step the stage that comes first in the life of a token.
 
+mod asked;
+mod chain;
+mod masks;
+mod outside;
+mod requests;
+mod rules;
+mod turns;
 mod twin;
 
 use crate::oracles::Judgement;
@@ -26,7 +33,13 @@ pub struct Finding {
 type Check = fn(&Run) -> Vec<Finding>;
 
 /// All of them, in the order of a token's life.
-const CHECKS: &[Check] = &[twin::check];
+const CHECKS: &[Check] = &[
+    requests::check,
+    rules::check,
+    masks::check,
+    twin::check,
+    chain::check,
+];
 
 /// All that differs, the first to blame first.
 pub fn findings(run: &Run) -> Vec<Finding> {
@@ -40,18 +53,12 @@ pub fn findings(run: &Run) -> Vec<Finding> {
     all.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// The stage to blame for what the oracles complained of; what only shows outside is blamed on who shows it.
-pub fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)> {
-    if let Some(first) = findings(run).into_iter().next() {
-        return Some((first.stage, first.what));
+/// The stage to blame: that of the first finding, or what the complaints of the oracles are about.
+pub fn blame(run: &Run, found: &[Finding], judgement: &Judgement) -> Option<(Stage, String)> {
+    if let Some(first) = found.first() {
+        return Some((first.stage, first.what.clone()));
     }
-    let complaint = judgement.complaints.first()?;
-    let stage = match complaint.oracle {
-        "conservation" => Stage::Cache,
-        "liveness" => Stage::Liveness,
-        _ => Stage::Output,
-    };
-    Some((stage, complaint.what.clone()))
+    outside::blame(run, judgement)
 }
 
 /// The stage of code that panicked, by its file.

@@ -1,0 +1,72 @@
+//! What counted of each step, sequence by sequence: parts that were planned ahead of a draft that was wrong don't, nor does
+//! what was drawn without its mask or after a draft that differs.
+
+use crate::life::Life;
+use lockstep_step::{Draw, MaskSet, SeqId, SeqPlan, StepId};
+use std::collections::BTreeMap;
+
+/// One sequence's part of a step that counted.
+pub struct Turn<'a> {
+    /// The step.
+    pub step: StepId,
+    /// The part.
+    pub part: &'a SeqPlan,
+    /// The masks of the step.
+    pub masks: Option<&'a MaskSet>,
+    /// What was drawn: the accepted drafts and the token after them; nothing where nothing is scored.
+    pub draws: &'a [Draw],
+}
+
+/// All turns of a life, step by step.
+pub fn turns(life: &Life) -> Vec<Turn<'_>> {
+    let mut computed: BTreeMap<SeqId, usize> = BTreeMap::new();
+    let mut turns = Vec::new();
+    for (id, step) in &life.steps {
+        let Some(Ok(output)) = &step.output else {
+            continue;
+        };
+        for (part, answer) in step.plan.seqs.iter().zip(&output.seqs) {
+            let (start, seq) = (part.start.0 as usize, part.seq);
+            // One that begins further on than its sequence stands was planned from wrong drafts.
+            let is_void = computed.get(&seq).is_some_and(|computed| start > *computed);
+            let Ok(draws) = &answer.draws else {
+                continue;
+            };
+            if is_void {
+                continue;
+            }
+            let draws = &draws[..num_counting(part, draws, step.masks.as_ref())];
+            turns.push(Turn {
+                step: *id,
+                part,
+                masks: step.masks.as_ref(),
+                draws,
+            });
+            let num_committed = part.query.len() - part.num_drafts as usize;
+            let num_accepted = draws.len().saturating_sub(1);
+            computed.insert(seq, start + num_committed + num_accepted);
+        }
+    }
+    turns
+}
+
+/// How many draws count.
+fn num_counting(part: &SeqPlan, draws: &[Draw], masks: Option<&MaskSet>) -> usize {
+    let is_known = |idx: usize| match part.scored[idx].mask {
+        Some(row) => masks.is_some_and(|masks| masks.get(row).is_some()),
+        None => true,
+    };
+    let mut count = 0;
+    while count < draws.len() && count < part.scored.len() && is_known(count) {
+        count += 1;
+        let next = part
+            .scored
+            .get(count)
+            .map(|next| part.query[next.query_idx as usize]);
+        let draw = lockstep_step::QueryToken::Known(draws[count - 1].token);
+        if next != Some(draw) {
+            break;
+        }
+    }
+    count
+}
