@@ -96,6 +96,13 @@ impl<'a> Batch<'a> {
         self.layout.state_write(row)
     }
 
+    /// Whether a row's logits are wanted.
+    #[cfg(planted)]
+    pub(crate) fn is_scored(&self, row: usize) -> bool {
+        let scored = &self.layout.scored()[..self.layout.num_scored()];
+        scored.contains(&(row as u32))
+    }
+
     /// Makes the padding of a buffer of `width` floats per row not finite, so that whoever reads it is seen.
     pub(crate) fn poison_padding(&self, buffer: &mut [f32], width: usize) {
         buffer[self.num_real_rows() * width..].fill(f32::NAN);

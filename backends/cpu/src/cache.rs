@@ -7,6 +7,9 @@ use lockstep_step::{BLOCK_LEN, BlockId, RowId};
 /// Positions in a block.
 pub(crate) const BLOCK: usize = BLOCK_LEN as usize;
 
+/// What is in a slot that was never written. Nobody may read it, which the simulation makes sure of.
+const UNWRITTEN: f32 = if cfg!(planted) { f32::NAN } else { 0.0 };
+
 /// Keys and values of every attention layer, in blocks of 64 positions.
 pub(crate) struct KvCache {
     num_blocks: usize,
@@ -31,8 +34,8 @@ impl KvCache {
             num_blocks,
             num_heads,
             head_dim,
-            keys: vec![0.0; len],
-            values: vec![0.0; len],
+            keys: vec![UNWRITTEN; len],
+            values: vec![UNWRITTEN; len],
         }
     }
 

@@ -24,6 +24,8 @@ struct Drafter {
     seed: u64,
     wrong_per_mille: u32,
     vocab_size: u32,
+    #[cfg(planted)]
+    mistakes: crate::mistakes::DraftMistakes,
 }
 
 impl Drafters {
@@ -45,6 +47,8 @@ impl Drafters {
                 seed: mix(config.seed ^ salt),
                 wrong_per_mille: drafting.wrong_per_mille,
                 vocab_size: config.limits.vocab_size,
+                #[cfg(planted)]
+                mistakes: crate::mistakes::DraftMistakes::new(config.limits.seq_len_max),
             }
         });
         Drafters {
@@ -60,7 +64,11 @@ impl Drafters {
     /// Computes what the model has computed.
     pub(crate) fn mirror(&mut self, layout: &StepLayout) {
         for one in &mut self.drafters {
+            #[cfg(planted)]
+            one.mistakes.begin(layout, &one.model);
             one.model.compute(layout);
+            #[cfg(planted)]
+            one.mistakes.end(layout, &mut one.model);
         }
     }
 
@@ -110,6 +118,8 @@ impl Drafter {
             draws.push(token);
             (start, query, state) = (part.end(), vec![token], Some(after));
         }
+        #[cfg(planted)]
+        self.mistakes.proposed(ask, layout, &mut self.model);
         draws.into_tokens()
     }
 

@@ -8,6 +8,8 @@
 mod draft;
 #[cfg(planted)]
 mod misdraw;
+#[cfg(planted)]
+mod mistakes;
 mod model;
 mod script;
 
@@ -94,6 +96,8 @@ pub struct Fingerprint {
     drawn: DrawnTokens,
     #[cfg(planted)]
     misdraw: misdraw::Misdraw,
+    #[cfg(planted)]
+    mistakes: mistakes::Mistakes,
 }
 
 /// A step between its phases.
@@ -121,6 +125,8 @@ impl Fingerprint {
             drawn: DrawnTokens::default(),
             #[cfg(planted)]
             misdraw: misdraw::Misdraw::default(),
+            #[cfg(planted)]
+            mistakes: mistakes::Mistakes::new(config.limits.num_rows),
             config,
         }
     }
@@ -143,7 +149,14 @@ impl Backend for Fingerprint {
         let resolved: Vec<_> = resolved.collect();
         let tokens: Vec<TokenId> = resolved.iter().flat_map(|of| &of.0).copied().collect();
         self.layout.lay_out(&plan.seqs, &tokens);
+        #[cfg(planted)]
+        {
+            self.mistakes.lay_out(plan, &tokens, &mut self.layout);
+            self.mistakes.begin(&mut self.model);
+        }
         let mut contexts = self.model.compute(&self.layout).into_iter();
+        #[cfg(planted)]
+        self.mistakes.end(plan, &self.layout, &mut self.model);
         self.drafters.mirror(&self.layout);
         let mut seqs = Vec::with_capacity(plan.seqs.len());
         for (seq, (query, refused)) in plan.seqs.iter().zip(resolved) {
@@ -191,6 +204,8 @@ impl Backend for Fingerprint {
     }
 
     fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
+        #[cfg(planted)]
+        let sampled = self.mistakes.collect(sampled);
         Ok(sampled)
     }
 

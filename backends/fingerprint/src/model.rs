@@ -1,7 +1,7 @@
 //! The hashes: what blocks and rows hold, and how logits come from them.
 
 use crate::FingerprintConfig;
-use lockstep_step::{BLOCK_LEN, BlockId, Pos, StepLayout, TokenId};
+use lockstep_step::{BLOCK_LEN, BlockId, Pos, StepLayout, TokenId, planted};
 
 /// A slot of a poisoned token.
 const POISONED: u64 = u64::MAX;
@@ -88,6 +88,37 @@ impl Model {
         }
     }
 
+    /// What is in the rows.
+    #[cfg(planted)]
+    pub(crate) fn rows_mut(&mut self) -> &mut [u64] {
+        match &mut self.states {
+            States::InRows(rows) => rows,
+            _ => &mut [],
+        }
+    }
+
+    /// What is in a slot, and the state beside it.
+    #[cfg(planted)]
+    pub(crate) fn slot(&self, slot: (BlockId, u32)) -> (u64, u64) {
+        let state = match &self.states {
+            States::InSlots(states) => states[slot_idx(slot)],
+            _ => 0,
+        };
+        (self.slots[slot_idx(slot)], state)
+    }
+
+    #[cfg(planted)]
+    pub(crate) fn set_slot(&mut self, slot: (BlockId, u32), hash: u64) {
+        self.slots[slot_idx(slot)] = hash;
+    }
+
+    #[cfg(planted)]
+    pub(crate) fn set_slot_state(&mut self, slot: (BlockId, u32), state: u64) {
+        if let States::InSlots(states) = &mut self.states {
+            states[slot_idx(slot)] = state;
+        }
+    }
+
     /// Writes the slots of all rows. Padding has a hash as any other row, and no slot to write it to.
     pub(crate) fn fill(&mut self, layout: &StepLayout) {
         for row in 0..layout.padded_rows() {
@@ -128,7 +159,12 @@ impl Model {
                 continue;
             }
             for pos in next_pos..=pos {
-                let slot = self.slots[slot_idx(layout.slot_at(seq_idx, Pos(pos)))];
+                let mut at = slot_idx(layout.slot_at(seq_idx, Pos(pos)));
+                // Planted: flashinfer-ai/flashinfer#3136, in a pool of this size.
+                if planted!(PageIndexWrapZeroOutput) {
+                    at %= 12 * BLOCK_LEN as usize;
+                }
+                let slot = self.slots[at];
                 is_poisoned |= slot == POISONED;
                 attention = mix(attention.rotate_left(9) ^ slot);
             }

@@ -81,7 +81,10 @@ impl Settings {
         let first = seq.scored.first().map_or(0, |scored| scored.query_idx);
         let before = seq.query.iter().zip(resolved_query);
         for (token, &resolved) in before.take(first as usize + 1) {
-            if matches!(token, QueryToken::Drawn { .. }) {
+            // Planted: vllm-project/vllm#27910.
+            let has_joined = planted!(MixedBatchPenaltyPlaceholder)
+                && seq.counts.iter().all(|count| count.output == 0);
+            if matches!(token, QueryToken::Drawn { .. }) && !has_joined {
                 settings.count(resolved);
             }
         }

@@ -7,7 +7,7 @@
 
 use crate::{EngineFault, leases::LeasePool};
 use alloc::{collections::VecDeque, vec::Vec};
-use lockstep_step::BlockId;
+use lockstep_step::{BlockId, planted};
 
 /// Blocks, free and held.
 #[derive(Clone, Debug)]
@@ -72,7 +72,8 @@ impl BlockPool {
 
     /// Gives up one ownership. Steps in flight may name the block until the last of them has ended.
     pub(crate) fn release(&mut self, block: BlockId) -> Result<(), EngineFault> {
-        if self.num_begun > self.num_ended {
+        // Planted: vllm-project/vllm#45357.
+        if self.num_begun > self.num_ended && !planted!(FreeWhileNextStepInFlight) {
             self.pool.lease(block.0)?;
             self.given_up.push_back((self.num_begun, block));
         }
@@ -94,6 +95,13 @@ impl BlockPool {
             self.pool.end_lease(block.0)?;
         }
         Ok(())
+    }
+
+    /// Takes what was given up to be named by no step.
+    #[cfg(planted)]
+    pub(crate) fn forget_steps(&mut self) -> Result<(), EngineFault> {
+        let mut blocks = core::mem::take(&mut self.given_up).into_iter();
+        blocks.try_for_each(|(_, block)| self.pool.end_lease(block.0))
     }
 
     /// What steps in flight may still name and nobody owns for that, each as often as it was given up.

@@ -4,7 +4,7 @@
 
 use crate::{RequestError, draft::Draft};
 use alloc::{collections::VecDeque, vec::Vec};
-use lockstep_step::{RowId, SeqId, StepId};
+use lockstep_step::{BLOCK_LEN, RowId, SeqId, StepId, planted};
 
 /// Steps that may run at once: one that is computed, and the next.
 const STEPS_MAX: usize = 2;
@@ -44,6 +44,13 @@ impl RunningSeq {
     /// The state after `len` tokens, if the step left it and a commit of so many drafts may use it.
     pub(crate) fn state(&self, num_accepted: usize, len: usize) -> Option<RowId> {
         let start = self.start;
+        // Planted: sgl-project/sglang#29973.
+        let computed = start + self.num_committed + num_accepted;
+        if planted!(SnapshotSlotOverwrittenByActive)
+            && len == computed - computed % BLOCK_LEN as usize
+        {
+            return self.writes.get(num_accepted).copied();
+        }
         let kept = self.kept.iter().map(|&(idx, row)| (start + idx + 1, row));
         let writes = self.writes.iter().take(num_accepted + 1).copied();
         let mut states = kept.chain((start + self.num_committed..).zip(writes));

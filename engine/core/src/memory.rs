@@ -8,7 +8,7 @@ use crate::rows::RowPool;
 use crate::sequence::{Sequence, num_blocks_for};
 use crate::{EngineFault, Totals};
 use alloc::{string::String, sync::Arc, vec::Vec};
-use lockstep_step::{BLOCK_LEN, BlockId, RowId};
+use lockstep_step::{BLOCK_LEN, BlockId, RowId, planted};
 
 /// How a sequence stands to the prefix cache.
 #[derive(Clone, Debug)]
@@ -79,6 +79,11 @@ impl Memory {
         } else {
             (found.blocks.len(), None)
         };
+        // Planted: vllm-project/vllm#43090.
+        let num_found = match planted!(MixedHitScalarHasInitialState) && row.is_some() {
+            true => found.blocks.len(),
+            false => num_found,
+        };
         let shared = &found.blocks[..num_found];
         let num_idle = shared.iter().filter(|&&block| self.blocks.is_idle(block));
         // What is found and idle can't make room.
@@ -88,9 +93,17 @@ impl Memory {
         for &block in shared {
             self.blocks.share(block)?;
         }
-        if let Some(row) = row {
-            self.rows.share(row)?;
-        }
+        // Planted: vllm-project/tpu-inference#3412.
+        let row = match row {
+            Some(_) if planted!(HitRowReadsFreshSlot) => {
+                self.take_rows(1)?.and_then(|rows| rows.first().copied())
+            }
+            Some(row) => {
+                self.rows.share(row)?;
+                Some(row)
+            }
+            None => None,
+        };
         seq.block_table = shared.to_vec();
         seq.row = row;
         seq.num_computed_tokens = num_found * BLOCK_LEN as usize;
@@ -106,9 +119,16 @@ impl Memory {
     }
 
     fn find(&self, seq: &Sequence) -> Found {
-        let known = &seq.token_ids[..seq.token_ids.len() - 1];
+        // Planted: EricLBuehler/mistral.rs#1377.
+        let num_left = usize::from(!planted!(PrefixHitConsumesAllTokens));
+        let known = &seq.token_ids[..seq.token_ids.len() - num_left];
+        // Planted: vllm-project/vllm#54342.
+        let salt = match planted!(ExternalKeyDropsSalt) {
+            true => "",
+            false => &seq.cursor.salt,
+        };
         let tree = self.tree.as_ref();
-        tree.map_or_else(Found::default, |tree| tree.find(&seq.cursor.salt, known))
+        tree.map_or_else(Found::default, |tree| tree.find(salt, known))
     }
 
     /// Counts what an admission found, once the sequence does run.
@@ -172,7 +192,10 @@ impl Memory {
             let Some(row) = self.rows.oldest_idle() else {
                 return Ok(None);
             };
-            if let Some(tree) = &mut self.tree {
+            // Planted: local-inference-lab/vllm#480.
+            if let Some(tree) = &mut self.tree
+                && !planted!(PhantomHitAfterEviction)
+            {
                 tree.remove_row(row);
             }
             self.rows.uncache(row)?;
@@ -251,7 +274,10 @@ impl Memory {
             let before = idx.checked_sub(1).map(|before| seq.block_table[before]);
             let node = match tree.child(&seq.cursor.salt, before, tokens) {
                 Some(node) => {
-                    self.blocks.share(node)?;
+                    // Planted: sgl-project/sglang#27038.
+                    if !planted!(CowReleasesTooManyLocks) {
+                        self.blocks.share(node)?;
+                    }
                     self.blocks.release(own)?;
                     seq.block_table[idx] = node;
                     node
@@ -263,15 +289,36 @@ impl Memory {
                 }
             };
             seq.cursor.num_blocks = idx + 1;
-            let len = (idx + 1) * BLOCK_LEN as usize;
+            let mut len = (idx + 1) * BLOCK_LEN as usize;
+            // Planted: vllm-project/vllm#47861.
+            if planted!(MtpDropOnStateGroup) {
+                len += BLOCK_LEN as usize;
+            }
             if let Some(row) = state(len)
                 && tree.lacks_row(node)
             {
                 tree.set_row(node, row);
-                self.rows.cache(row)?;
+                // Planted: waybarrios/vllm-mlx#744.
+                if !planted!(HybridSnapshotAdvancedInPlace) {
+                    self.rows.cache(row)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Lets others find what a sequence is about to compute, up to a length.
+    #[cfg(planted)]
+    pub(crate) fn publish_early(
+        &mut self,
+        seq: &mut Sequence,
+        len: usize,
+    ) -> Result<(), EngineFault> {
+        let len = len.min(seq.token_ids.len());
+        let num_computed = core::mem::replace(&mut seq.num_computed_tokens, len);
+        let published = self.publish(seq, |_| None);
+        seq.num_computed_tokens = num_computed;
+        published
     }
 
     /// Takes everything from a sequence. What a running step names stays held by its lease, and what was

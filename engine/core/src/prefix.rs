@@ -4,6 +4,8 @@
 //! know who else holds them: that is `memory.rs`.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec, vec::Vec};
+#[cfg(planted)]
+use lockstep_step::planted;
 use lockstep_step::{BLOCK_LEN, BlockId, RowId, TokenId};
 
 /// Tokens of a full block.
@@ -61,6 +63,8 @@ impl PrefixTree {
         let (full, _): (&[BlockTokens], _) = tokens.as_chunks();
         for tokens in full {
             let block = children.and_then(|children| children.get(tokens));
+            #[cfg(planted)]
+            let block = block.or_else(|| mistaken(children?, tokens));
             let Some((&block, node)) = block.and_then(|id| self.nodes.get_key_value(id)) else {
                 break;
             };
@@ -70,7 +74,32 @@ impl PrefixTree {
             }
             children = Some(&node.children);
         }
+        // Planted: ggml-org/llama.cpp#23970.
+        #[cfg(planted)]
+        if planted!(CheckpointsSurviveRequest) {
+            self.restore_by_position(&mut found);
+        }
         found
+    }
+
+    /// Takes any state of the same length, whatever the tokens were.
+    #[cfg(planted)]
+    fn restore_by_position(&self, found: &mut Found) {
+        let depth_of = |block: BlockId| {
+            let mut depth = 1;
+            let mut node = self.nodes.get(&block);
+            while let Some(Parent::Block(parent)) = node.map(|node| &node.parent) {
+                depth += 1;
+                node = self.nodes.get(parent);
+            }
+            depth
+        };
+        let len = found.blocks.len();
+        let has_own = found.state.is_some_and(|state| state.0 == len);
+        let other = self.rows.iter().find(|&(_, &block)| depth_of(block) == len);
+        if let Some((&row, _)) = other.filter(|_| !has_own) {
+            found.state = Some((len, row));
+        }
     }
 
     /// The node with these tokens after `before`, which is a node; or that begins with them.
@@ -212,6 +241,25 @@ impl PrefixTree {
             && num_rows.count() == self.rows.len()
             && !self.roots.values().any(Children::is_empty)
     }
+}
+
+/// A node of other tokens that is taken for these.
+#[cfg(planted)]
+fn mistaken<'a>(children: &'a Children, tokens: &BlockTokens) -> Option<&'a BlockId> {
+    let weak_hash = |tokens: &BlockTokens| {
+        let hash = tokens.iter().fold(0u32, |hash, token| {
+            (hash ^ token.0).wrapping_mul(0x9e37_79b1)
+        });
+        hash >> 20
+    };
+    let is_mistaken = |node: &BlockTokens| {
+        // Planted: openvinotoolkit/openvino.genai#3722.
+        (planted!(HashCollisionUnchecked) && weak_hash(node) == weak_hash(tokens))
+            // Planted: waybarrios/vllm-mlx#380.
+            || (planted!(TrimOffsetKeepsForeignTail) && node[..32] == tokens[..32])
+    };
+    let mut mistaken = children.iter().filter(|(node, _)| is_mistaken(node));
+    mistaken.next().map(|(_, block)| block)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::scheduler::{Scheduler, propose};
 use crate::sequence::{Sequence, num_blocks_for};
 use crate::standing::Standing;
 use alloc::{collections::BTreeMap, vec::Vec};
-use lockstep_step::{BackendLimits, Pos, Proposal, ProposalPlan, SeqId, SeqProposalPlan};
+use lockstep_step::{BackendLimits, Pos, Proposal, ProposalPlan, SeqId, SeqProposalPlan, planted};
 
 /// What has been proposed for the next step.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +33,14 @@ impl Proposals {
         seq: &Sequence,
         standing: &Standing,
     ) -> Option<Vec<Draft>> {
+        // Planted: vllm-project/vllm#31944.
+        if planted!(PausedRequestDraftsOnReturn) {
+            let proposed = self
+                .by_seq
+                .get(&id)
+                .filter(|_| standing.in_flight.is_none());
+            return proposed.map(|proposed| proposed.drafts.clone());
+        }
         let proposed = self.by_seq.remove(&id)?;
         let is_right = proposed.len == seq.token_ids.len() && standing.in_flight.is_none();
         is_right.then_some(proposed.drafts)
@@ -40,6 +48,9 @@ impl Proposals {
 
     /// What isn't taken by one plan is nothing for the next.
     pub(crate) fn clear(&mut self) {
+        if planted!(PausedRequestDraftsOnReturn) {
+            return;
+        }
         self.by_seq.clear();
     }
 

@@ -42,6 +42,17 @@ pub(crate) struct Part {
     pub(crate) writes: Vec<RowId>,
 }
 
+impl Part {
+    /// Query tokens that it takes of a step.
+    fn num_tokens(&self) -> usize {
+        // Planted: NVIDIA/TensorRT-LLM#16101.
+        if planted!(BudgetWithoutDraftTokens) {
+            return self.num_committed;
+        }
+        self.num_committed + self.drafts.len()
+    }
+}
+
 /// What comes of a sequence's turn.
 enum Turn {
     Part(Part),
@@ -133,6 +144,10 @@ impl Scheduler {
         if let Ok(at) = self.running.binary_search(&id) {
             self.running.remove(at);
         }
+        // Planted: NVIDIA/TensorRT-LLM#15018.
+        if planted!(OrphanContextBlocks) && seq.num_computed_tokens < seq.num_prompt_tokens {
+            return Ok(Some(seq));
+        }
         self.memory.release(&mut seq)?;
         Ok(Some(seq))
     }
@@ -159,6 +174,13 @@ impl Scheduler {
         } else if self.needs_room {
             return Ok(choice);
         }
+        // Planted: vllm-project/vllm#48245, vllm-project/vllm#49620, vllm-project/vllm#38624.
+        let in_flight_too = [
+            planted!(PlaceholderUnderflowOnPreempt),
+            planted!(DiscardOneFrameTooFew),
+            planted!(PreemptKeepsLatestToken),
+        ];
+        let preempts_in_flight = in_flight_too.contains(&true);
         let mut num_left = budget.num_tokens;
         let mut idx = 0;
         // Bounded: each turn moves on by one sequence or shortens the list by one. The first of the list
@@ -167,12 +189,19 @@ impl Scheduler {
         while idx < self.running.len() && num_left > 0 && !self.needs_room {
             match self.turn(idx, num_left, budget, in_flight, proposals)? {
                 Turn::Part(part) => {
-                    num_left -= part.num_committed + part.drafts.len();
+                    num_left -= part.num_tokens();
                     choice.parts.push(part);
                     idx += 1;
                 }
-                Turn::SitsOut => idx += 1,
-                Turn::NoRoom if !in_flight.is_empty() => self.needs_room = true,
+                Turn::SitsOut => {
+                    // Planted: vllm-project/vllm#46899.
+                    #[cfg(planted)]
+                    self.keep_placeholder(idx, in_flight);
+                    idx += 1;
+                }
+                Turn::NoRoom if !in_flight.is_empty() && !preempts_in_flight => {
+                    self.needs_room = true;
+                }
                 // Planted: vllm-project/vllm#57841.
                 Turn::NoRoom if planted!(FirstWithoutRoomEndsTheScan) => break,
                 Turn::NoRoom => {
@@ -193,7 +222,7 @@ impl Scheduler {
             let part = self.admit(num_left, budget, in_flight, proposals)?;
             may_admit = part.is_some();
             if let Some(part) = part {
-                num_left -= part.num_committed + part.drafts.len();
+                num_left -= part.num_tokens();
                 choice.parts.push(part);
             }
         }
@@ -227,10 +256,20 @@ impl Scheduler {
         let idx = self.running.len() - 1;
         let turn = self.turn(idx, num_left, budget, in_flight, proposals)?;
         if let Turn::Part(part) = turn {
+            // Planted: vllm-project/vllm#38715.
+            #[cfg(planted)]
+            if planted!(SameStepHitBeforeWrite) {
+                let end = part.standing.start + part.num_committed;
+                self.memory.publish_early(get(&mut self.seqs, id)?, end)?;
+            }
             self.memory.count_admission(get(&mut self.seqs, id)?);
             return Ok(Some(part));
         }
         self.running.pop();
+        // Planted: sgl-project/sglang#16067.
+        if planted!(CowSlotLeakOnFailedAdmit) {
+            get(&mut self.seqs, id)?.row = None;
+        }
         self.preempt(id)?;
         Ok(None)
     }
@@ -262,7 +301,8 @@ impl Scheduler {
         };
         let spare_rows = self.memory.spare_rows(num_yet_to_plan);
         let draft_rows = self.memory.rows_for_drafts(num_yet_to_plan + num_next);
-        if num_committed == num_uncomputed {
+        // Planted: vllm-project/vllm#30618.
+        if num_committed == num_uncomputed || planted!(PrefillChunkGetsDrafts) {
             let spare = (num_left - num_committed).saturating_sub(num_yet_to_plan - 1);
             let fitting = seq.output.drafts_max(standing.num_in_flight());
             let bounds = DraftBounds {
@@ -310,6 +350,11 @@ impl Scheduler {
         #[cfg(planted)]
         seq.misremember();
         self.memory.release(seq)?;
+        // Planted: vllm-project/vllm#49620.
+        #[cfg(planted)]
+        if planted!(DiscardOneFrameTooFew) {
+            self.memory.blocks.forget_steps()?;
+        }
         self.num_waiting_tokens += seq.token_ids.len() as u64;
         self.waiting.push_front(id);
         Ok(())
@@ -333,6 +378,15 @@ impl Scheduler {
         self.waiting.pop_front();
         self.running.push(id);
         Ok(true)
+    }
+
+    /// Keeps what a sequence's part in flight draws, though it is not in the next step.
+    #[cfg(planted)]
+    fn keep_placeholder(&mut self, idx: usize, in_flight: &InFlight) {
+        let id = self.running[idx];
+        if let Some(seq) = self.seqs.get_mut(id) {
+            seq.misdeeds.placeholder = Standing::of(id, seq, in_flight).drawn();
+        }
     }
 
     /// Each sequence stands in exactly one list, in its order, and a waiting one holds nothing.

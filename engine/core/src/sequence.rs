@@ -50,6 +50,8 @@ pub(crate) struct Misdeeds {
     pub(crate) uncounted: alloc::collections::BTreeSet<usize>,
     /// As many count as prompt at least.
     pub(crate) num_prompt_tokens: usize,
+    /// A draw of a step that it was in, where it sat the next one out.
+    pub(crate) placeholder: Option<lockstep_step::QueryToken>,
 }
 
 impl Sequence {

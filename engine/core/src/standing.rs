@@ -7,6 +7,8 @@ use crate::draft::Draft;
 use crate::in_flight::{InFlight, RunningSeq};
 use crate::sequence::Sequence;
 use alloc::vec::Vec;
+#[cfg(planted)]
+use lockstep_step::planted;
 use lockstep_step::{QueryToken, RowId, SeqId, StepId, TokenId};
 
 /// Where a part of the next step begins.
@@ -25,6 +27,16 @@ pub(crate) struct Standing {
 pub(crate) struct Drawing {
     step: StepId,
     pub(crate) drafts: Vec<Draft>,
+}
+
+impl Drawing {
+    /// The token that is drawn after all drafts.
+    fn last(&self) -> QueryToken {
+        QueryToken::Drawn {
+            step: self.step,
+            scored_idx: self.drafts.len() as u32,
+        }
+    }
 }
 
 impl Standing {
@@ -47,6 +59,12 @@ impl Standing {
         }
     }
 
+    /// What stands for the token in flight.
+    #[cfg(planted)]
+    pub(crate) fn drawn(&self) -> Option<QueryToken> {
+        self.in_flight.as_ref().map(Drawing::last)
+    }
+
     /// Tokens of the sequence that nobody has committed yet: drafts in flight, and the draw after them.
     pub(crate) fn num_in_flight(&self) -> usize {
         let drawing = self.in_flight.as_ref();
@@ -67,10 +85,15 @@ impl Standing {
     /// Appends the first `num_tokens` of the tokens to be computed.
     pub(crate) fn query(&self, seq: &Sequence, num_tokens: usize, query: &mut Vec<QueryToken>) {
         match &self.in_flight {
-            Some(drawing) => query.push(QueryToken::Drawn {
-                step: drawing.step,
-                scored_idx: drawing.drafts.len() as u32,
-            }),
+            Some(drawing) => query.push(drawing.last()),
+            // Planted: vllm-project/vllm#46899.
+            #[cfg(planted)]
+            None if planted!(StaleMinusOnePlaceholders)
+                && num_tokens == 1
+                && seq.misdeeds.placeholder.is_some() =>
+            {
+                query.extend(seq.misdeeds.placeholder);
+            }
             None => {
                 let known = &seq.token_ids[self.start..self.start + num_tokens];
                 query.extend(known.iter().copied().map(QueryToken::Known));

@@ -2,12 +2,16 @@
 //! find each, and name the stage that is to blame. The switches are in `engine/step/src/planted.rs`; the places that
 //! read them say `planted!(Name)`.
 
+mod cache;
 mod grammar;
 mod hunt;
+mod kernel;
 mod liveness;
 mod output;
+mod overlap;
 mod package;
 mod sampler;
+mod speculation;
 mod tags;
 
 pub use hunt::{hunt_here, table};
@@ -44,8 +48,12 @@ pub struct PlantedFault {
 /// All of them, by stage.
 pub fn all() -> Vec<PlantedFault> {
     [
+        speculation::FAULTS,
         grammar::FAULTS,
+        overlap::FAULTS,
+        cache::FAULTS,
         sampler::FAULTS,
+        kernel::FAULTS,
         output::FAULTS,
         tags::FAULTS,
         liveness::FAULTS,

@@ -4,6 +4,7 @@ use crate::cache::BLOCK;
 use lockstep_numerics::elementary::exp;
 use lockstep_numerics::lanes::{Kernel, Lanes};
 use lockstep_numerics::reduce::sum_lanes64;
+use lockstep_step::planted;
 
 /// The widest head that the kernels hold on their stack.
 pub(crate) const HEAD_DIM_MAX: usize = 256;
@@ -98,7 +99,14 @@ impl AttendBlock<'_> {
         for q in 0..Q {
             let valid = self.valid[first + q];
             // What lies in the unused slots may be anything.
-            scores[q][valid..].fill(f32::NEG_INFINITY);
+            if planted!(NanPlusMinusInf) {
+                // Planted: deepbeepmeep/Wan2GP#1628.
+                scores[q][valid..]
+                    .iter_mut()
+                    .for_each(|score| *score += f32::NEG_INFINITY);
+            } else {
+                scores[q][valid..].fill(f32::NEG_INFINITY);
+            }
             // `valid` is at least 1 here.
             scores[q][..self.skipped.min(valid - 1)].fill(f32::NEG_INFINITY);
             (max[q], sum[q]) = softmax::<L>(&mut scores[q]);

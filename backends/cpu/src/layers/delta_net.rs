@@ -3,6 +3,8 @@
 
 use super::{Scratch, Step};
 use crate::Linear;
+#[cfg(planted)]
+use crate::batch::Batch;
 use crate::cache::{LayerRows, StateRows, StateShape};
 use crate::disjoint::{Disjoint, for_rows, sized};
 use crate::kernels::{
@@ -11,6 +13,7 @@ use crate::kernels::{
 use crate::load::{LoadError, Loader, Norm, NormKind, Split, ensure_range};
 use lockstep_numerics::elementary::exp;
 use lockstep_package::LinearConfig;
+use lockstep_step::planted;
 
 /// Added to the sum of squares of a query or a key.
 const L2_EPS: f32 = 1e-6;
@@ -60,6 +63,16 @@ struct Buffers<'a> {
     mixed: &'a [f32],
     // (rows, betas then decays)
     gates: &'a [f32],
+}
+
+/// Writes a window of inputs, oldest first, as the convolution's state.
+fn keep_window(inputs: &[&[f32]], state: &mut [f32]) {
+    for (to, from) in state
+        .chunks_exact_mut(state.len() / inputs.len())
+        .zip(inputs)
+    {
+        to.copy_from_slice(from);
+    }
 }
 
 impl DeltaNet {
@@ -141,6 +154,8 @@ impl DeltaNet {
         let gates = sized(&mut scratch.gates, m * 2 * self.dims.num_value_heads);
         self.project_gates.forward(isa, pool, x, m, gates);
         self.convolve(step, &rows, projected, mixed, gates);
+        #[cfg(planted)]
+        self.spoil_gates(step.batch, gates);
         let inner = sized(&mut scratch.inner, m * self.num_values());
         let buffers = Buffers {
             projected,
@@ -181,7 +196,8 @@ impl DeltaNet {
                 let past = read.map(|read| unsafe { rows.conv(read) });
                 // The input `back` tokens before this one: from this step, from the row, or nothing yet.
                 let input = |back: usize| -> &[f32] {
-                    if back <= query_idx {
+                    // Planted: ggml-org/llama.cpp#29002.
+                    if back <= query_idx || planted!(CoBatchChangesConvState) && back <= row {
                         &projected[(row - back) * width..][..channels]
                     } else {
                         let age = back - query_idx;
@@ -199,9 +215,9 @@ impl DeltaNet {
                 if let Some(write) = batch.state_write(row) {
                     // SAFETY: a row that is written is named once in a step, and this token has one task.
                     let state = unsafe { rows.conv_mut(write) };
-                    for (to, from) in state.chunks_exact_mut(channels).zip(&inputs[1..]) {
-                        to.copy_from_slice(from);
-                    }
+                    keep_window(&inputs[1..], state);
+                    #[cfg(planted)]
+                    self.spoil_window(batch, row, projected, state);
                 }
                 kernels::run(
                     isa,
@@ -230,6 +246,46 @@ impl DeltaNet {
                 kernels::run(isa, DeltaGates { gates, rate, bias });
             },
         );
+    }
+
+    /// Takes the last gate of a chunk that is not full from behind its end.
+    #[cfg(planted)]
+    fn spoil_gates(&self, batch: &Batch<'_>, gates: &mut [f32]) {
+        let heads = self.dims.num_value_heads;
+        for rows in (0..batch.num_seqs()).map(|seq_idx| batch.rows(seq_idx)) {
+            // Planted: gittensor-ai-lab/sparkinfer#604.
+            if planted!(ChunkTailGateZero) && rows.len() > 1 && rows.len() % 8 != 0 {
+                let last = (rows.end - 1) * 2 * heads;
+                gates[last + heads..last + 2 * heads].fill(1.0);
+            }
+        }
+    }
+
+    /// Keeps another window than that of a row's token.
+    #[cfg(planted)]
+    fn spoil_window(&self, batch: &Batch<'_>, row: usize, projected: &[f32], state: &mut [f32]) {
+        let Some((seq_idx, query_idx)) = batch.owner(row) else {
+            return;
+        };
+        let (channels, width, rows) = (self.channels(), self.project.n(), batch.rows(seq_idx));
+        let num_kept = self.dims.conv_kernel - 1;
+        for (idx, kept) in state.chunks_exact_mut(channels).enumerate() {
+            let back = num_kept - 1 - idx;
+            // Planted: fla-org/flash-linear-attention#1141.
+            let is_short = rows.len() > 1 && rows.len() < num_kept;
+            if planted!(ConvShortChunkState) && is_short && back > query_idx {
+                kept.fill(0.0);
+            }
+            // Planted: vllm-project/vllm#50272.
+            if planted!(ConvWindowNoRollbackRoom)
+                && batch.is_scored(row)
+                && let Some(last) = (rows.end - 1)
+                    .checked_sub(back)
+                    .filter(|&last| last >= rows.start)
+            {
+                kept.copy_from_slice(&projected[last * width..][..channels]);
+            }
+        }
     }
 
     /// Per sequence and value head: the recurrence, token by token. `out` is (rows, values).

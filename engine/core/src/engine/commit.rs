@@ -8,9 +8,11 @@ use crate::in_flight::{MaskState, RunningSeq, RunningStep};
 use crate::output::Ending;
 use crate::sequence::num_blocks_for;
 use crate::verify::verify;
-use crate::{EngineFault, Finish, RequestError};
+use crate::{DraftSource, EngineFault, Finish, RequestError};
 use alloc::{format, string::String, vec::Vec};
-use lockstep_step::{Draw, RowId, SeqError, SeqId, SeqOutput, StepId, StepOutput};
+use lockstep_step::{
+    BLOCK_LEN, Draw, RowId, SeqError, SeqId, SeqOutput, StepId, StepOutput, planted,
+};
 
 impl Engine {
     pub(super) fn commit_step(&mut self, output: StepOutput) -> Result<(), EngineFault> {
@@ -47,6 +49,14 @@ impl Engine {
         };
         self.scheduler.memory.blocks.end_step()?;
         for part in &running.seqs {
+            // Planted: vllm-project/vllm#43569.
+            if planted!(EagerRegistrationKept)
+                && let Some(seq) = self.scheduler.seqs.get_mut(part.seq)
+                && part.counts_for(seq)
+            {
+                seq.num_computed_tokens += part.num_committed;
+                self.scheduler.memory.publish(seq, |_| None)?;
+            }
             self.end_with(part.seq, RequestError::Engine(error.clone()))?;
             self.end_leases(part, None)?;
         }
@@ -66,8 +76,12 @@ impl Engine {
             misdeeds::late_answer(part.seq)?;
             return Ok(None);
         };
-        if !part.counts_for(seq) {
+        // Planted: vllm-project/vllm#48245.
+        let is_reset = planted!(PlaceholderUnderflowOnPreempt) && seq.num_computed_tokens == 0;
+        if !part.counts_for(seq) && !is_reset {
             self.totals.num_void_parts += 1;
+            #[cfg(planted)]
+            self.deliver_late(part, draws);
             return Ok(None);
         }
         let drawn = draws.map_err(RequestError::Seq);
@@ -90,18 +104,16 @@ impl Engine {
             });
         }
         let num_accepted = verdict.map_or(0, |verdict| verdict.num_accepted);
-        let num_new = verdict.map_or(0, |verdict| verdict.num_accepted + 1);
+        let mut num_new = verdict.map_or(0, |verdict| verdict.num_accepted + 1);
+        // Planted: vllm-project/vllm#56419.
+        if planted!(GrammarRejectsAllDraftsZero) && num_known == 1 && part.num_scored > 1 {
+            num_new = num_accepted;
+        }
         #[cfg(planted)]
         let mut block = misdeeds::Block::of(part.seq, seq, &draws[..num_new], part.drafts.len());
         for (idx, draw) in draws.into_iter().take(num_new).enumerate() {
-            let is_draft = idx < num_accepted;
-            self.totals.num_drafts_accepted += u64::from(is_draft);
-            if is_draft {
-                let source = part.drafts[idx].source;
-                self.totals.drafts.note_accepted(source);
-                if let Some(seq) = self.scheduler.seqs.get_mut(part.seq) {
-                    seq.drafts.totals.note_accepted(source);
-                }
+            if idx < num_accepted {
+                self.note_accepted(part.seq, part.drafts[idx].source);
             }
             #[cfg(planted)]
             if let Err(error) = block.before(self, idx) {
@@ -121,6 +133,15 @@ impl Engine {
             }
         }
         self.advance(part, num_accepted)
+    }
+
+    /// Counts a draft that was right.
+    fn note_accepted(&mut self, seq: SeqId, source: DraftSource) {
+        self.totals.num_drafts_accepted += 1;
+        self.totals.drafts.note_accepted(source);
+        if let Some(seq) = self.scheduler.seqs.get_mut(seq) {
+            seq.drafts.totals.note_accepted(source);
+        }
     }
 
     /// Takes one token: the matcher, then the output. Some if the sequence ends with it.
@@ -158,7 +179,19 @@ impl Engine {
         };
         seq.num_computed_tokens += part.num_committed + num_accepted;
         seq.drafts.learn(&part.drafts, num_accepted);
-        let kept = part.writes.get(num_accepted).copied();
+        let mut column = num_accepted;
+        // Planted: vllm-project/vllm#48475.
+        if planted!(ZeroAcceptMinusOneIndex) && num_accepted == 0 {
+            column = part.writes.len().saturating_sub(1);
+        }
+        // Planted: vllm-project/vllm-xpu-kernels#544.
+        if planted!(ConvLayoutTokenIndexed)
+            && num_accepted > 1
+            && seq.num_computed_tokens % BLOCK_LEN as usize <= num_accepted
+        {
+            column -= 1;
+        }
+        let kept = part.writes.get(column).copied();
         if let Some(row) = core::mem::replace(&mut seq.row, kept) {
             memory.rows.release(row)?;
         }
@@ -181,6 +214,24 @@ impl Engine {
         }
         memory.publish(seq, |len| part.state(num_accepted, len))?;
         Ok(kept)
+    }
+
+    /// Says what a step drew for a sequence that had lost its blocks meanwhile.
+    #[cfg(planted)]
+    fn deliver_late(&mut self, part: &RunningSeq, draws: Result<Vec<Draw>, SeqError>) {
+        let seq = self.scheduler.seqs.get_mut(part.seq);
+        let seq = seq.filter(|seq| seq.num_computed_tokens == 0);
+        let draw = draws.ok().and_then(|draws| draws.into_iter().next());
+        // Planted: vllm-project/vllm#38624.
+        if let (true, Some(seq), Some(draw)) = (planted!(PreemptKeepsLatestToken), seq, draw) {
+            let mut said = core::mem::take(&mut self.said);
+            seq.output.push(draw, &self.vocabulary, &mut said);
+            let at = seq.output.num_tokens();
+            for kind in said.kinds.drain(..) {
+                self.emit(part.seq, at, kind);
+            }
+            self.said = said;
+        }
     }
 
     /// Ends what a part of a step held. Rows that nobody keeps are given up.

@@ -101,6 +101,10 @@ impl Engine {
                 let num_before =
                     in_flight.map_or(seq.drafts.num_accepted(), |drawing| drawing.drafts.len());
                 self.totals.num_shorter_parts += u64::from(num_drafts < num_before);
+                #[cfg(planted)]
+                {
+                    seq.misdeeds.placeholder = None;
+                }
                 if !core::mem::replace(&mut seq.was_scheduled, true) {
                     self.emit(part.seq, 0, EventKind::Scheduled);
                 }
