@@ -8,7 +8,8 @@ use crate::http::error::{Api, ApiError, json_response};
 use crate::state::Shared;
 use crate::{anthropic, openai};
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{get, post};
@@ -244,9 +245,15 @@ async fn models(State(shared): App) -> Response<Body> {
 async fn model(
     State(shared): App,
     Extension(caller): Extension<Caller>,
-    axum::extract::Path(id): axum::extract::Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Response<Body> {
-    let result = openai::models::get(&shared, &id);
+    let result = match id {
+        Ok(Path(id)) => openai::models::get(&shared, &id),
+        Err(_) => {
+            let message = "the name of the model in the path is not UTF-8";
+            Err(ApiError::new(400, "invalid_utf8", message))
+        }
+    };
     finish(
         &shared,
         &caller,
