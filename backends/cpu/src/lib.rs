@@ -20,6 +20,8 @@ pub mod reference;
 
 pub use backend::{CpuBackend, CpuForward, CpuOptions, MemoryUse};
 pub use isa::Isa;
+#[doc(hidden)]
+pub use kernels::agreement as kernel_agreement;
 pub use linear::{Linear, WeightRule};
 pub use load::LoadError;
 pub use model::Probe;

@@ -34,6 +34,8 @@ pub use model::{
 pub use net::{BindError, TcpListener, bind, serve, serve_connection};
 pub use observer::Observer;
 pub use reader::{ReadRequest, RequestError, RequestReader};
+#[doc(hidden)]
+pub use sse::words as stream_words;
 pub use state::{
     DeliveryPolicy, Limits, SamplingPolicy, Server, ServerConfig, ServerHandle, ToolGrammar,
 };

@@ -3,6 +3,8 @@
 //! A stream never just ends: whatever happens to the engine, the encoder of its API gets the end of
 //! each choice and then closes the stream in that API's own way.
 
+pub mod words;
+
 use crate::generation::{Generation, Update};
 use crate::net::select;
 use crate::time::sleep;

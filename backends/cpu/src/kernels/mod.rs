@@ -3,6 +3,7 @@
 //!
 //! A kernel must never read a masked or unwritten slot: what lies there may be anything, NaN included.
 
+pub mod agreement;
 mod attention;
 mod delta;
 mod elementwise;
