@@ -13,6 +13,10 @@ pub mod mutate;
 pub mod smoke;
 pub mod targets;
 
+// Shared with the property tests of `core`.
+#[path = "../../engine/core/src/tests/automaton.rs"]
+mod automaton;
+
 // Shared with the property tests of `grammar`: one vocabulary, one set of schemas, one law. These files
 // name each other from the root of the crate.
 #[path = "../../engine/grammar/tests/grammar/bench.rs"]

@@ -2,10 +2,16 @@
 
 mod agreement;
 mod asked;
+mod body;
+mod engine;
+mod flaky;
 mod folder;
+mod kernels;
 mod masks;
 mod package;
+mod requests;
 mod sampler;
+mod streams;
 mod tags;
 mod template;
 
@@ -60,6 +66,34 @@ pub const TARGETS: &[Target] = &[
         law: "a chat template of any text writes a bounded prompt, or ends in an error",
         check: template::template,
         dictionary: template::DICTIONARY,
+        smoke_runs: 2000,
+    },
+    Target {
+        name: "engine",
+        law: "whatever is submitted, aborted, overlapped or fails: each gets what it gets alone",
+        check: engine::engine,
+        dictionary: &[],
+        smoke_runs: 300,
+    },
+    Target {
+        name: "streams",
+        law: "whatever an engine says, the streams of all APIs are words of their automata",
+        check: streams::streams,
+        dictionary: &[],
+        smoke_runs: 2000,
+    },
+    Target {
+        name: "requests",
+        law: "any bytes to any route get an answer, and a refusal says what was wrong",
+        check: requests::requests,
+        dictionary: requests::DICTIONARY,
+        smoke_runs: 1000,
+    },
+    Target {
+        name: "kernels",
+        law: "the kernels of every instruction set give the bits of their scalar definition",
+        check: kernels::kernels,
+        dictionary: &[],
         smoke_runs: 2000,
     },
     Target {
