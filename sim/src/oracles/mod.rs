@@ -1,7 +1,9 @@
 //! What must be true of every run, one file each. An oracle counts what it compared, and one that compared nothing in all
 //! runs together fails them. It must never look at how the engine came to an answer where it judges the answer.
 
+mod canary;
 mod conservation;
+mod contents;
 mod liveness;
 mod metrics;
 mod plain;
@@ -60,6 +62,8 @@ pub const ALL: &[(&str, Oracle)] = &[
     ("plain", plain::judge),
     ("streams", streams::judge),
     ("usage", usage::judge),
+    ("contents", contents::judge),
+    ("canary", canary::judge),
     ("conservation", conservation::judge),
     ("liveness", liveness::judge),
     ("metrics", metrics::judge),
