@@ -2,7 +2,7 @@
 //! backend, every request, event and turn. Oracles and verdicts read it; nothing in the server does.
 
 use lockstep_core::{
-    Engine, EngineFault, Event, ReasoningBudget, Refusal, Request, Speculation, Stats,
+    Engine, EngineFault, Event, EventKind, ReasoningBudget, Refusal, Request, Stats,
 };
 use lockstep_server::Observer;
 use lockstep_step::{
@@ -13,6 +13,7 @@ use lockstep_tags::ParserOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A step on its way through the backend.
 #[derive(Clone, Debug)]
@@ -23,8 +24,6 @@ pub struct Step {
     pub masks: Option<MaskSet>,
     /// What came out, once something did.
     pub output: Option<Result<StepOutput, BackendError>>,
-    /// Whether it was started before the step before it was answered.
-    pub is_ahead: bool,
 }
 
 /// A choice of a request, as the engine was asked for it.
@@ -50,8 +49,8 @@ pub struct Submit {
     pub tags: ParserOptions,
     /// The limit on its reasoning.
     pub reasoning: Option<ReasoningBudget>,
-    /// What drafts for it, where it says so itself.
-    pub speculation: Option<Speculation>,
+    /// Whether a grammar holds it.
+    pub is_held: bool,
 }
 
 /// What went wrong on purpose.
@@ -70,14 +69,18 @@ pub enum Mishap {
 pub struct Life {
     /// By number.
     pub steps: BTreeMap<StepId, Step>,
-    /// What models were asked, for which step, and what they proposed.
-    pub proposals: Vec<(StepId, ProposalPlan, Vec<Proposal>)>,
+    /// What models were asked, after which step, and what they proposed.
+    pub proposals: Vec<(ProposalPlan, Vec<Proposal>)>,
     /// By sequence.
     pub submits: BTreeMap<SeqId, Submit>,
     /// Requests that the engine refused.
     pub refused: Vec<(String, Refusal)>,
     /// In order.
     pub events: Vec<Event>,
+    /// When it began: on the clock of the clients, and as an instant.
+    pub begin: Option<(Duration, Instant)>,
+    /// When sequences ended, on the clock of the clients.
+    pub ends: BTreeMap<SeqId, Duration>,
     /// Sequences whose reader went away.
     pub left: BTreeSet<SeqId>,
     /// Invariants that were found broken, with the turn.
@@ -134,7 +137,7 @@ impl Observer for Witness {
             stop_strings: request.stop_strings.clone(),
             tags: request.tags.clone(),
             reasoning: request.reasoning.clone(),
-            speculation: request.speculation,
+            is_held: request.matcher.is_some(),
         });
     }
 
@@ -154,7 +157,11 @@ impl Observer for Witness {
     }
 
     fn event(&mut self, event: &Event) {
-        self.book.open().events.push(event.clone());
+        let mut life = self.book.open();
+        if let (EventKind::Finished(_), Some((begin, instant))) = (&event.kind, life.begin) {
+            life.ends.insert(event.seq, begin + instant.elapsed());
+        }
+        life.events.push(event.clone());
     }
 
     fn turned(&mut self, engine: &Engine) {
@@ -237,15 +244,13 @@ impl<B: Backend> Backend for Watched<B> {
     }
 
     fn forward(&mut self, plan: &StepPlan) -> Result<Self::Forward, BackendError> {
+        let step = Step {
+            plan: plan.clone(),
+            masks: None,
+            output: None,
+        };
         {
             let mut life = self.book.open();
-            let before = life.steps.values().next_back();
-            let step = Step {
-                plan: plan.clone(),
-                masks: None,
-                output: None,
-                is_ahead: before.is_some_and(|before| before.output.is_none()),
-            };
             life.steps.insert(plan.step, step);
             if let Some(mishap) = self.mishaps.get(&plan.step.0) {
                 life.mishaps.insert(plan.step, mishap.clone());
@@ -289,9 +294,7 @@ impl<B: Backend> Backend for Watched<B> {
     fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
         let proposals = self.inner.propose(plan)?;
         let mut life = self.book.open();
-        let last = life.steps.keys().next_back();
-        let next = StepId(last.map_or(0, |last| last.0 + 1));
-        life.proposals.push((next, plan.clone(), proposals.clone()));
+        life.proposals.push((plan.clone(), proposals.clone()));
         Ok(proposals)
     }
 }

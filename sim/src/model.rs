@@ -7,7 +7,7 @@ use lockstep_package::Package;
 use lockstep_server::{
     ChatModel, ChatPrompt, ModelContract, ModelError, SamplingDefaults, SamplingRanges,
 };
-use lockstep_step::{BackendLimits, TokenId};
+use lockstep_step::{BackendLimits, TokenId, planted};
 use lockstep_tags::TagFormat;
 use serde_json::{Map, Value};
 use std::sync::{Arc, LazyLock};
@@ -69,10 +69,12 @@ const WORDS: &[&str] = &[
     "\"}\n",
     ">\n",
     "\n<",
+    "</tool_call> <tool_call>",
 ];
 
 /// Control tokens; those from `<think>` on are tags of formats.
 const CONTROL: &[&str] = &[
+    START,
     "<|endoftext|>",
     "<|system|>",
     "<|user|>",
@@ -88,6 +90,9 @@ const CONTROL: &[&str] = &[
     "<arg_value>",
     "</arg_value>",
 ];
+
+/// What every sequence begins with.
+const START: &str = "<|start|>";
 
 /// Ids past the vocabulary that the logits have all the same.
 const NUM_PADDING: usize = 13;
@@ -141,6 +146,19 @@ impl ToyModel {
         TokenId((self.first_control + idx.unwrap_or(0)) as u32)
     }
 
+    fn end_tokens(&self) -> Vec<TokenId> {
+        let ends = ["<|endoftext|>", "<|user|>", "<|observation|>"];
+        let num_read = match () {
+            // Planted: JustVugg/colibri#1478.
+            () if planted!(EndTokensDropped) => 0,
+            // Planted: onnxruntime/mobius#521.
+            () if planted!(OneEndToken) => 1,
+            () => ends.len(),
+        };
+        let ends = ends.iter().take(num_read);
+        ends.map(|tag| self.control(tag)).collect()
+    }
+
     /// The longest token at each place; control tokens only where they count as such.
     pub fn encode(&self, text: &str, control: bool) -> Vec<TokenId> {
         let (mut rest, mut ids) = (text.as_bytes(), Vec::new());
@@ -188,6 +206,8 @@ impl ToyModel {
         config.bias.sort_by_key(|(token, _)| *token);
         config.poison = Some(TokenId(POISON as u32));
         config.scripts = self.scripts();
+        // Few values, so that many tokens are equally likely.
+        config.grain = 1.0 / 64.0;
         config.drafters = drafters;
         config.static_buffers = fixed;
         Fingerprint::new(config)
@@ -209,18 +229,26 @@ impl ToyModel {
             String::new(),
             format!("{add}{weather}{add}"),
             "{\"city\": \"Lima\", \"unit\": \"c\"}".to_owned(),
+            format!("{weather} {add}"),
+            "the <tool_call> city".to_owned(),
         ];
         let mut scripts = Vec::new();
         for (idx, body) in bodies.iter().enumerate() {
             for (sign, lead) in [('#', ""), ('$', "The city is Lima.\n</think>\n")] {
                 let when = trigger(sign, idx);
                 let mut output = self.encode(lead, true);
+                if (sign, idx) == ('$', 9) {
+                    // It ends while it thinks.
+                    output = self.encode("The city is Lima", true);
+                }
                 // The characters of one are cut into bytes.
                 match idx {
                     3 => output.extend(body.bytes().map(|byte| TokenId(u32::from(byte)))),
                     _ => output.extend(self.encode(body, true)),
                 }
                 output.push(self.control("<|endoftext|>"));
+                // Nobody must hear what comes after the end, though a model that drafts says it.
+                output.extend(self.encode(" and the city is old", false));
                 scripts.push(Script {
                     when: self.encode(&when, false),
                     output,
@@ -265,7 +293,7 @@ impl ToyModel {
 const POISON_FREE: &str = "Lima";
 
 /// Outputs that can be asked for.
-pub const NUM_SCRIPTS: usize = 12;
+pub const NUM_SCRIPTS: usize = 14;
 
 /// The word that makes the model say an output; `$` where reasoning is open, `#` where it isn't.
 pub fn trigger(sign: char, idx: usize) -> String {
@@ -276,11 +304,7 @@ pub fn trigger(sign: char, idx: usize) -> String {
 impl ChatModel for ToyModel {
     fn contract(&self) -> ModelContract {
         ModelContract {
-            end_tokens: vec![
-                self.control("<|endoftext|>"),
-                self.control("<|user|>"),
-                self.control("<|observation|>"),
-            ],
+            end_tokens: self.end_tokens(),
             sampling: SamplingDefaults {
                 temperature: 0.8,
                 ..SamplingDefaults::default()
@@ -304,8 +328,11 @@ impl ChatModel for ToyModel {
         };
         let mut say = |text: &str, control: bool| {
             prompt.text += text;
+            // Planted: sgl-project/sglang#3427.
+            let control = control && !planted!(ControlTokensSplit);
             prompt.token_ids.extend(self.encode(text, control));
         };
+        say(START, true);
         if let Some(tools) = tools {
             say("<|system|>", true);
             for tool in tools {
@@ -332,7 +359,12 @@ impl ChatModel for ToyModel {
     }
 
     fn encode_text(&self, text: &str, as_prompt: bool) -> Result<Vec<TokenId>, ModelError> {
-        Ok(self.encode(text, as_prompt))
+        let start = if as_prompt {
+            self.encode(START, true)
+        } else {
+            Vec::new()
+        };
+        Ok([start, self.encode(text, as_prompt)].concat())
     }
 
     fn token_bytes(&self, token: TokenId) -> &[u8] {

@@ -214,7 +214,8 @@ impl Options {
             false => rng.within(4, 12) as u32,
         };
         let num_blocks = match has(Feature::FewBlocks) {
-            true => per_seq + rng.within(0, 2) as u32,
+            // Fewer than the longest sequence needs, or hardly more.
+            true => per_seq - 2 + rng.within(0, 4) as u32,
             false => per_seq * max_num_seqs.min(8) + rng.within(0, 9) as u32,
         };
         let rows_max = u64::from(max_num_seqs);

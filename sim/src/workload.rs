@@ -149,7 +149,11 @@ fn wish(options: &Options, rng: &mut Rng, id: String) -> Wish {
 
 /// What every route has.
 fn common(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
-    let max_tokens = rng.within(1, 48);
+    let max_tokens = match options.has(Feature::FewBlocks) {
+        // Long enough to need more blocks than it began with.
+        true => rng.within(1, 140),
+        false => rng.within(1, 48),
+    };
     let stream = rng.percent(60);
     let is_greedy = !options.has(Feature::Sampling) || rng.percent(25);
     body["model"] = json!("sim");
@@ -279,20 +283,34 @@ fn chat(options: &Options, rng: &mut Rng) -> Value {
 }
 
 fn structured(rng: &mut Rng, body: &mut Value) {
-    match rng.below(5) {
+    // The same constraint with other numbers is another one.
+    let most = rng.pick(&[2, 12]);
+    match rng.below(8) {
         0 => body["response_format"] = json!({"type": "json_object"}),
         1 => {
-            let schema = weather();
+            let mut schema = weather();
+            schema["properties"]["city"]["maxLength"] = json!(most);
             body["response_format"] = json!({
                 "type": "json_schema",
                 "json_schema": {"name": "place", "schema": schema},
             });
         }
         2 => body["structured_outputs"] = json!({"choice": ["Lima", "Paris", "Lima is the city"]}),
-        3 => body["structured_outputs"] = json!({"regex": "(the|a|Lima)( city)* is [0-9]{1,3}"}),
-        _ => {
+        3 | 4 => {
+            let regex = format!("(the|a|Lima)( city)* is [0-9]{{1,{most}}}");
+            body["structured_outputs"] = json!({"regex": regex});
+        }
+        5 => {
             body["guided_json"] =
-                json!({"type": "array", "items": {"type": "boolean"}, "maxItems": 4})
+                json!({"type": "array", "items": {"type": "boolean"}, "maxItems": most});
+        }
+        // A grammar that is none.
+        6 => body["structured_outputs"] = json!({"grammar": "start: (\"a\""}),
+        // Where tools are known the text of the tag that opens a call can't be written: there nothing is allowed.
+        _ => {
+            body["structured_outputs"] = json!({"regex": "the <tool_call> city"});
+            let function = json!({"name": "weather", "parameters": weather()});
+            body["tools"] = json!([{"type": "function", "function": function}]);
         }
     }
 }

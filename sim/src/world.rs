@@ -191,6 +191,11 @@ pub fn plain(options: &Options) -> Options {
             .div_ceil(lockstep_step::BLOCK_LEN),
         num_rows: options.limits.num_rows.min(1) * 64,
         query_tokens_max: 2048,
+        // As long as fits into the blocks of the run.
+        seq_len_max: options
+            .limits
+            .seq_len_max
+            .min(options.limits.num_blocks * lockstep_step::BLOCK_LEN),
         ..options.limits
     };
     plain.step_us = 0;
@@ -299,6 +304,7 @@ async fn serve(site: Site) {
         lives.push(book.clone());
         mishaps(&site.options, lives.len())
     };
+    book.open().begin = Some((site.desk.now(), tokio::time::Instant::now()));
     let server = server(&site.options, &book, mishaps);
     let _up = Up::new(&site.desk, server.clone());
     let handle = server.handle();

@@ -36,6 +36,8 @@ pub struct FingerprintConfig {
     /// Added to the logits of tokens, each in the vocabulary; the hashes alone give -4 to 4. Raise the
     /// end tokens to get outputs of reasonable length.
     pub bias: Vec<(TokenId, f32)>,
+    /// Logits are whole multiples of this, so that some are equal; 0 leaves them as the hashes make them.
+    pub grain: f32,
     /// What it says instead, by prompt; the first that fits counts.
     pub scripts: Vec<Script>,
     /// A token after which all logits of its sequence are NaN.
@@ -66,6 +68,7 @@ impl FingerprintConfig {
             limits,
             seed: 0,
             bias: Vec::new(),
+            grain: 0.0,
             scripts: Vec::new(),
             poison: None,
             failing_step: None,

@@ -13,6 +13,7 @@ pub(crate) struct Model {
     vocab_size: u32,
     poison: Option<TokenId>,
     bias: Vec<(TokenId, f32)>,
+    grain: f32,
     // (num_blocks, 64)
     slots: Vec<u64>,
     states: States,
@@ -59,6 +60,7 @@ impl Model {
             vocab_size: config.limits.vocab_size,
             poison: config.poison,
             bias: config.bias.clone(),
+            grain: config.grain,
             slots: vec![0; num_slots(config)],
             states,
         }
@@ -184,7 +186,11 @@ impl Model {
         let logit = |token: u32| {
             let hash = mix(context ^ u64::from(token + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let top = u16::try_from(hash >> 48).unwrap_or(0);
-            f32::from(top) / 8192.0 - 4.0
+            let logit = f32::from(top) / 8192.0 - 4.0;
+            match self.grain > 0.0 {
+                true => (logit / self.grain).floor() * self.grain,
+                false => logit,
+            }
         };
         if context == 0 {
             return vec![f32::NAN; self.vocab_size as usize];

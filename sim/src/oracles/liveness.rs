@@ -3,11 +3,14 @@
 
 use super::Bench;
 use crate::client::{BodyEnd, Outcome};
+use crate::life::Submit;
+use crate::options::Feature;
 use crate::reference::Answers;
 use crate::world::{CALM_MAX, Run};
 use lockstep_core::EventKind;
 use lockstep_step::SeqId;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
     let over = match run.is_over {
@@ -38,6 +41,7 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
             },
         );
     }
+    left(run, bench);
     let Some(last) = run.lives.last().map(|life| life.open()) else {
         bench.check(None, Err("no server ever ran".to_owned()));
         return;
@@ -69,4 +73,43 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
             )),
         },
     );
+}
+
+/// How long the engine may not know that a client has gone, steps aside.
+const NOTICE: Duration = Duration::from_millis(300);
+
+/// Whoever goes away is noticed, and its sequences are given up before they would have ended.
+fn left(run: &Run, bench: &mut Bench<'_>) {
+    // These keep the news from the engine for longer.
+    let late = [
+        Feature::Partition,
+        Feature::Freeze,
+        Feature::Kill,
+        Feature::SlowNetwork,
+        Feature::SlowStep,
+        Feature::ClockJump,
+    ];
+    if late.iter().any(|feature| run.options.has(*feature)) {
+        return;
+    }
+    let bound = NOTICE + 4 * Duration::from_micros(run.options.step_us);
+    for exchange in &run.exchanges {
+        let left = match &exchange.outcome {
+            Outcome::Left => true,
+            Outcome::Response { end, .. } => *end == BodyEnd::Left,
+            _ => false,
+        };
+        let lives = run.lives.iter().map(|life| life.open()).filter(|_| left);
+        for life in lives {
+            let own = |submit: &Submit| submit.id == exchange.wish.id;
+            for (seq, _) in life.submits.iter().filter(|(_, submit)| own(submit)) {
+                let ended = life.ends.get(seq).copied().unwrap_or_default();
+                let ran_on = ended.saturating_sub(exchange.over);
+                let is_right = ran_on <= bound || life.left.contains(seq);
+                let what = || format!("it ran on for {ran_on:?} after its client had gone");
+                let result = if is_right { Ok(()) } else { Err(what()) };
+                bench.check(Some(&exchange.wish.id), result);
+            }
+        }
+    }
 }

@@ -1,11 +1,14 @@
 //! Who is to blame where every stage said what it should: what shows only outside, in who answers whom, in what, and when.
 
+use crate::answer::Answer;
+use crate::client::{BodyEnd, Outcome};
 use crate::life::Life;
 use crate::options::Feature;
 use crate::oracles::{Complaint, Judgement};
 use crate::verdict::Stage;
 use crate::world::Run;
-use lockstep_core::EngineFault;
+use lockstep_core::{EngineFault, EventKind};
+use std::collections::BTreeSet;
 
 /// The stage that the complaints are about.
 pub(super) fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)> {
@@ -29,8 +32,9 @@ pub(super) fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)>
     }
     let stage = match first.oracle {
         "conservation" => Stage::Cache,
+        "canary" if lives().any(|life| is_wrong_from_the_start(&life)) => Stage::Package,
         "canary" => Stage::Speculation,
-        "channels" => Stage::Tags,
+        _ if is_moved(run) => Stage::Tags,
         _ => Stage::Output,
     };
     Some((stage, first.what.clone()))
@@ -57,4 +61,88 @@ fn ended_by_itself(run: &Run, life: &Life) -> Option<String> {
     Some(format!(
         "the engine stopped, and nobody had told it to: {reason}"
     ))
+}
+
+/// Most of what a model proposes for sequences that it was never asked about before is wrong: that is no matter of
+/// what was taken back.
+fn is_wrong_from_the_start(life: &Life) -> bool {
+    let drawn = super::drawn(life);
+    let (mut seen, mut right, mut wrong) = (BTreeSet::new(), 0, 0);
+    let asked = life
+        .proposals
+        .iter()
+        .flat_map(|(plan, said)| plan.seqs.iter().zip(said));
+    for (ask, proposal) in asked {
+        let first = || {
+            let submit = life
+                .submits
+                .get(&ask.seq)
+                .filter(|submit| !submit.is_held)?;
+            let end = ask.start.0 as usize + ask.query.len();
+            let at = end.checked_sub(submit.prompt.len()).filter(|at| *at > 0)?;
+            Some((drawn.get(&ask.seq)?.get(at)?, proposal.tokens.first()?))
+        };
+        if let Some((drawn, proposed)) = first()
+            && seen.insert(ask.seq)
+        {
+            match drawn == proposed {
+                true => right += 1,
+                false => wrong += 1,
+            }
+        }
+    }
+    wrong > right
+}
+
+/// Whether some answer has the text that the engine made of it, in another channel.
+fn is_moved(run: &Run) -> bool {
+    run.exchanges.iter().any(|exchange| {
+        let Outcome::Response {
+            status: 200,
+            body,
+            end: BodyEnd::Complete,
+            ..
+        } = &exchange.outcome
+        else {
+            return false;
+        };
+        let wish = &exchange.wish;
+        let told = match wish.is_stream() {
+            true => Answer::stream(wish.route, body),
+            false => Answer::whole(wish.route, 200, body),
+        };
+        let told = told.map(|answer| answer.choices).unwrap_or_default();
+        told.iter().enumerate().any(|(choice, told)| {
+            let made = run
+                .lives
+                .iter()
+                .find_map(|life| made(&life.open(), &wish.id, choice));
+            let Some((reasoning, content)) = made else {
+                return false;
+            };
+            let bare = |text: &str| {
+                text.replace("</think>", "")
+                    .split_whitespace()
+                    .collect::<String>()
+            };
+            let is_other = bare(&told.reasoning) != bare(&reasoning);
+            let all_told = bare(&(told.reasoning.clone() + &told.content));
+            is_other && all_told == bare(&(reasoning + &content))
+        })
+    })
+}
+
+/// Reasoning and content of a choice, as the engine made them.
+fn made(life: &Life, id: &str, choice: usize) -> Option<(String, String)> {
+    let mut submits = life.submits.iter();
+    let (seq, _) = submits.find(|(_, submit)| submit.id == id && submit.choice == choice)?;
+    let (mut reasoning, mut content) = (String::new(), String::new());
+    for event in life.events.iter().filter(|event| event.seq == *seq) {
+        match &event.kind {
+            EventKind::Reasoning(text) => reasoning += text,
+            EventKind::Content(text) => content += text,
+            _ => {}
+        }
+    }
+    Some((reasoning, content))
 }

@@ -2,7 +2,7 @@
 //! what was drawn without its mask or after a draft that differs.
 
 use crate::life::Life;
-use lockstep_step::{Draw, MaskSet, SeqId, SeqPlan, StepId};
+use lockstep_step::{Draw, MaskSet, SeqId, SeqPlan, StepId, TokenId};
 use std::collections::BTreeMap;
 
 /// One sequence's part of a step that counted.
@@ -48,6 +48,16 @@ pub fn turns(life: &Life) -> Vec<Turn<'_>> {
         }
     }
     turns
+}
+
+/// The output of each sequence as it was drawn, also past its end.
+pub fn drawn(life: &Life) -> BTreeMap<SeqId, Vec<TokenId>> {
+    let mut drawn: BTreeMap<SeqId, Vec<TokenId>> = BTreeMap::new();
+    for turn in turns(life) {
+        let tokens = turn.draws.iter().map(|draw| draw.token);
+        drawn.entry(turn.part.seq).or_default().extend(tokens);
+    }
+    drawn
 }
 
 /// How many draws count.

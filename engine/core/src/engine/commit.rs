@@ -110,7 +110,7 @@ impl Engine {
             num_new = num_accepted;
         }
         #[cfg(planted)]
-        let mut block = misdeeds::Block::of(part.seq, seq, &draws[..num_new], part.drafts.len());
+        let mut block = misdeeds::Block::of(part, seq, &draws[..num_new]);
         for (idx, draw) in draws.into_iter().take(num_new).enumerate() {
             if idx < num_accepted {
                 self.note_accepted(part.seq, part.drafts[idx].source);

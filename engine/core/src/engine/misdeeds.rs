@@ -3,28 +3,29 @@
 
 use super::Engine;
 use crate::constraint::Constraint;
+use crate::in_flight::RunningSeq;
 use crate::output::Ending;
 use crate::sequence::Sequence;
 use crate::{EngineFault, EventKind, Finish, RequestError};
 use alloc::vec::Vec;
-use lockstep_step::{Draw, MaskSet, SeqError, SeqId, StepPlan, planted};
+use lockstep_step::{Draw, MaskSet, SeqError, SeqId, StepPlan, TokenId, planted};
 
 /// The tokens of one commit of a sequence, all of which are known before the first is taken.
 pub(super) struct Block {
     seq: SeqId,
     draws: Vec<Draw>,
-    had_drafts: bool,
+    drafts: Vec<TokenId>,
     began_in_reasoning: bool,
     /// The matcher, while a token is kept from it.
     held: Option<Constraint>,
 }
 
 impl Block {
-    pub(super) fn of(id: SeqId, seq: &Sequence, draws: &[Draw], num_drafts: usize) -> Block {
+    pub(super) fn of(part: &RunningSeq, seq: &Sequence, draws: &[Draw]) -> Block {
         Block {
-            seq: id,
+            seq: part.seq,
             draws: draws.to_vec(),
-            had_drafts: num_drafts > 0,
+            drafts: part.drafts.iter().map(|draft| draft.token).collect(),
             began_in_reasoning: seq.output.in_reasoning(),
             held: None,
         }
@@ -47,14 +48,17 @@ impl Block {
         // Planted: vllm-project/vllm#48516.
         let is_late = planted!(MatcherOneTokenBehind) && self.began_in_reasoning && !in_reasoning;
         // Planted: vllm-project/vllm#44927.
-        let is_missed =
-            planted!(ReasoningEndUnseen) && self.had_drafts && is_last && in_reasoning && closes;
+        let is_missed = planted!(ReasoningEndUnseen)
+            && !self.drafts.is_empty()
+            && is_last
+            && in_reasoning
+            && closes;
         if is_late || is_missed {
             self.held = seq.constraint.take();
         }
         // Planted: vllm-project/vllm#52805.
         if planted!(TakenPastTheEnd)
-            && !is_last
+            && self.drafts.get(idx) == Some(&token)
             && seq.output.is_end(token)
             && let Some(constraint) = &mut seq.constraint
         {
