@@ -117,7 +117,7 @@ pub enum Feature {
 impl Feature {
     /// All of them, each with its share of runs in percent.
     pub const ALL: [(Feature, u64); 46] = [
-        (Feature::Embedded, 10),
+        (Feature::Embedded, 7),
         (Feature::Rows, 60),
         (Feature::Overlap, 55),
         (Feature::PrefixCache, 70),
@@ -306,8 +306,8 @@ impl Options {
                 true => rng.within(20, 300),
                 false => rng.within(2, 10),
             },
-            num_clients: rng.within(2, if is_embedded { 3 } else { 8 }),
-            requests_per_client: rng.within(2, if is_embedded { 3 } else { 6 }),
+            num_clients: rng.within(2, if is_embedded { 4 } else { 8 }),
+            requests_per_client: rng.within(2, if is_embedded { 2 } else { 6 }),
             features,
         }
     }

@@ -1,5 +1,5 @@
-//! What a request must get: the answer of a fresh server that runs nothing else, plainly, with nothing planted. It must
-//! never share a cache, a batch or a draft with the run that it is held against.
+//! What a request must get: the answer of a fresh server that runs one request at a time, plainly, with nothing planted
+//! and nothing kept. It must never share a cache, a batch or a draft with the run that it is held against.
 
 use crate::answer::Answer;
 use crate::client::{BodyEnd, Outcome, over};
@@ -7,6 +7,7 @@ use crate::life::Book;
 use crate::options::Options;
 use crate::workload::{Manner, Route, Wish};
 use crate::world::{plain, server};
+use lockstep_server::Server;
 use lockstep_step::planted;
 use madsim::runtime::Runtime;
 use serde_json::json;
@@ -20,7 +21,7 @@ pub fn key(wish: &Wish) -> (Route, String) {
     (wish.route, plainly(wish).body.to_string())
 }
 
-/// The answers to all of them, each from a server of its own.
+/// The answers to all of them, one after another. The server keeps nothing between two of them but its free blocks.
 pub fn answers<'a>(options: &Options, wishes: impl Iterator<Item = &'a Wish>) -> Answers {
     let mut asked = BTreeMap::new();
     for wish in wishes {
@@ -32,8 +33,9 @@ pub fn answers<'a>(options: &Options, wishes: impl Iterator<Item = &'a Wish>) ->
         let runtime = Runtime::with_seed_and_config(options.seed, madsim::Config::default());
         runtime.block_on(async move {
             let mut answers = Answers::new();
+            let server = server(&options, &Book::default(), BTreeMap::new());
             for (key, wish) in asked {
-                answers.insert(key, answer(&options, &wish).await);
+                answers.insert(key, answer(&server, &wish).await);
             }
             answers
         })
@@ -61,10 +63,9 @@ fn plainly(wish: &Wish) -> Wish {
     plain
 }
 
-async fn answer(options: &Options, wish: &Wish) -> Result<Answer, String> {
-    let server = server(options, &Book::default(), BTreeMap::new());
+async fn answer(server: &Server, wish: &Wish) -> Result<Answer, String> {
     let (near, far) = tokio::io::duplex(1 << 16);
-    tokio::spawn(lockstep_server::serve_connection(far, server));
+    tokio::spawn(lockstep_server::serve_connection(far, server.clone()));
     let outcome = over(near, wish).await;
     let Outcome::Response {
         status,

@@ -149,10 +149,12 @@ fn wish(options: &Options, rng: &mut Rng, id: String) -> Wish {
 
 /// What every route has.
 fn common(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
-    let max_tokens = match options.has(Feature::FewBlocks) {
+    let max_tokens = match () {
+        // The embedded model computes for real.
+        () if options.has(Feature::Embedded) => rng.within(1, 16),
         // Long enough to need more blocks than it began with.
-        true => rng.within(1, 140),
-        false => rng.within(1, 48),
+        () if options.has(Feature::FewBlocks) => rng.within(1, 140),
+        () => rng.within(1, 48),
     };
     let stream = rng.percent(60);
     let is_greedy = !options.has(Feature::Sampling) || rng.percent(25);
