@@ -4,7 +4,9 @@
 
 pub mod answer;
 pub mod client;
+pub mod drafting;
 pub mod life;
+pub mod mirror;
 pub mod model;
 pub mod options;
 pub mod oracles;

@@ -2,7 +2,7 @@
 //! backend, every request, event and turn. Oracles and verdicts read it; nothing in the server does.
 
 use lockstep_core::{
-    Engine, EngineFault, Event, EventKind, ReasoningBudget, Refusal, Request, Stats,
+    Engine, EngineFault, Event, EventKind, ReasoningBudget, Refusal, Request, Speculation, Stats,
 };
 use lockstep_server::Observer;
 use lockstep_step::{
@@ -24,6 +24,8 @@ pub struct Step {
     pub masks: Option<MaskSet>,
     /// What came out, once something did.
     pub output: Option<Result<StepOutput, BackendError>>,
+    /// Whether it was started before the step before it was answered.
+    pub is_ahead: bool,
 }
 
 /// A choice of a request, as the engine was asked for it.
@@ -49,6 +51,8 @@ pub struct Submit {
     pub tags: ParserOptions,
     /// The limit on its reasoning.
     pub reasoning: Option<ReasoningBudget>,
+    /// What drafts for it, where it says so itself.
+    pub speculation: Option<Speculation>,
     /// Whether a grammar holds it.
     pub is_held: bool,
 }
@@ -69,8 +73,8 @@ pub enum Mishap {
 pub struct Life {
     /// By number.
     pub steps: BTreeMap<StepId, Step>,
-    /// What models were asked, after which step, and what they proposed.
-    pub proposals: Vec<(ProposalPlan, Vec<Proposal>)>,
+    /// What models were asked, for which step, and what they proposed.
+    pub proposals: Vec<(StepId, ProposalPlan, Vec<Proposal>)>,
     /// By sequence.
     pub submits: BTreeMap<SeqId, Submit>,
     /// Requests that the engine refused.
@@ -137,6 +141,7 @@ impl Observer for Witness {
             stop_strings: request.stop_strings.clone(),
             tags: request.tags.clone(),
             reasoning: request.reasoning.clone(),
+            speculation: request.speculation,
             is_held: request.matcher.is_some(),
         });
     }
@@ -244,13 +249,15 @@ impl<B: Backend> Backend for Watched<B> {
     }
 
     fn forward(&mut self, plan: &StepPlan) -> Result<Self::Forward, BackendError> {
-        let step = Step {
-            plan: plan.clone(),
-            masks: None,
-            output: None,
-        };
         {
             let mut life = self.book.open();
+            let before = life.steps.values().next_back();
+            let step = Step {
+                plan: plan.clone(),
+                masks: None,
+                output: None,
+                is_ahead: before.is_some_and(|before| before.output.is_none()),
+            };
             life.steps.insert(plan.step, step);
             if let Some(mishap) = self.mishaps.get(&plan.step.0) {
                 life.mishaps.insert(plan.step, mishap.clone());
@@ -294,7 +301,9 @@ impl<B: Backend> Backend for Watched<B> {
     fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
         let proposals = self.inner.propose(plan)?;
         let mut life = self.book.open();
-        life.proposals.push((plan.clone(), proposals.clone()));
+        let last = life.steps.keys().next_back();
+        let next = StepId(last.map_or(0, |last| last.0 + 1));
+        life.proposals.push((next, plan.clone(), proposals.clone()));
         Ok(proposals)
     }
 }

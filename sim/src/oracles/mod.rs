@@ -3,6 +3,7 @@
 
 mod canary;
 mod conservation;
+mod contents;
 mod liveness;
 mod metrics;
 mod plain;
@@ -61,10 +62,11 @@ pub const ALL: &[(&str, Oracle)] = &[
     ("plain", plain::judge),
     ("streams", streams::judge),
     ("usage", usage::judge),
+    ("contents", contents::judge),
+    ("canary", canary::judge),
     ("conservation", conservation::judge),
     ("liveness", liveness::judge),
     ("metrics", metrics::judge),
-    ("canary", canary::judge),
 ];
 
 /// Asks all of them about a run.

@@ -6,8 +6,10 @@ mod asked;
 mod chain;
 mod masks;
 mod outside;
+mod plans;
 mod requests;
 mod rules;
+mod suspect;
 mod turns;
 mod twin;
 
@@ -37,6 +39,7 @@ type Check = fn(&Run) -> Vec<Finding>;
 /// All of them, in the order of a token's life.
 const CHECKS: &[Check] = &[
     requests::check,
+    plans::check,
     rules::check,
     masks::check,
     twin::check,
@@ -50,8 +53,13 @@ pub fn findings(run: &Run) -> Vec<Finding> {
     let mut all: Vec<(usize, Finding)> = checked
         .flat_map(|(order, check)| check(run).into_iter().map(move |finding| (order, finding)))
         .collect();
-    planted::set(before);
     all.sort_by_key(|(order, finding)| (finding.life, finding.step.unwrap_or(u64::MAX), *order));
+    if let Some((_, first)) = all.first_mut()
+        && matches!(first.stage, Stage::Kernel | Stage::Sampler)
+    {
+        first.stage = suspect::stage(run, first, before);
+    }
+    planted::set(before);
     all.into_iter().map(|(_, finding)| finding).collect()
 }
 

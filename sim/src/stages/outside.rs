@@ -71,7 +71,7 @@ fn is_wrong_from_the_start(life: &Life) -> bool {
     let asked = life
         .proposals
         .iter()
-        .flat_map(|(plan, said)| plan.seqs.iter().zip(said));
+        .flat_map(|(_, plan, said)| plan.seqs.iter().zip(said));
     for (ask, proposal) in asked {
         let first = || {
             let submit = life

@@ -26,7 +26,7 @@ pub(super) fn check(run: &Run) -> Vec<Finding> {
 }
 
 /// The same blocks and rows, and nothing that may not matter.
-fn plainly(options: &Options) -> Options {
+pub(super) fn plainly(options: &Options) -> Options {
     let mut plain = options.clone();
     plain.drafters.clear();
     plain
@@ -70,7 +70,7 @@ fn again<B: Backend>(mut twin: B, idx: usize, life: &Life) -> Option<Finding> {
     None
 }
 
-fn differ(own: &SeqOutput, told: &SeqOutput) -> Option<(Stage, String)> {
+pub(super) fn differ(own: &SeqOutput, told: &SeqOutput) -> Option<(Stage, String)> {
     let (Ok(wanted), Ok(draws)) = (&own.draws, &told.draws) else {
         let is_same = own.draws.is_err() && told.draws.is_err();
         let what = || format!("{:?}, wanted {:?}", told.draws, own.draws);
