@@ -100,7 +100,7 @@ fn slashes_escaped(regex: &str) -> String {
 
 /// Directives that would bring in schemas past the reader of schemas, change how tokens are drawn, or take
 /// text back that is already written.
-const FOREIGN: [&str; 13] = [
+const FOREIGN: [&str; 12] = [
     "%json",
     "%llguidance",
     "%import",
@@ -113,19 +113,40 @@ const FOREIGN: [&str; 13] = [
     "stop=",
     "suffix=",
     "stop_capture=",
-    "<[",
 ];
 
 fn refuse_foreign(text: &str) -> Result<(), ConstraintError> {
-    for word in FOREIGN {
-        if text.contains(word) {
-            let message = format!("the grammar uses {word}, which this server doesn't have");
-            return Err(ConstraintError::new(
-                Subject::Answer,
-                "unsupported_grammar",
-                message,
-            ));
+    let foreign = FOREIGN.into_iter().find(|word| text.contains(word));
+    let token = names_token(text).then_some("a token by its name or number");
+    let Some(found) = foreign.or(token) else {
+        return Ok(());
+    };
+    let message = format!("the grammar uses {found}, which this server doesn't have");
+    Err(ConstraintError::new(
+        Subject::Answer,
+        "unsupported_grammar",
+        message,
+    ))
+}
+
+/// Whether a `<` stands outside of strings, regular expressions and comments, where it begins a token of the
+/// model. Texts are all that a grammar of a client may be about.
+fn names_token(lark: &str) -> bool {
+    let mut rest = lark.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '<' => return true,
+            '#' => drop(rest.find(|c| *c == '\n')),
+            '/' if rest.peek() == Some(&'/') => drop(rest.find(|c| *c == '\n')),
+            '"' | '/' => {
+                while let Some(inside) = rest.next().filter(|inside| *inside != c) {
+                    if inside == '\\' {
+                        rest.next();
+                    }
+                }
+            }
+            _ => {}
         }
     }
-    Ok(())
+    false
 }

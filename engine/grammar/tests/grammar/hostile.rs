@@ -306,6 +306,21 @@ fn hostile_grammars_end_in_a_named_error() {
             NO_GRAMMAR,
         ),
         ("tokens by id", lark("start: <[5]>"), NO_GRAMMAR),
+        (
+            "a token by its name",
+            lark("start: \"a\" <think>"),
+            NO_GRAMMAR,
+        ),
+        (
+            "no token's name",
+            lark("start: \"a\\\"\" /\\//<x>"),
+            NO_GRAMMAR,
+        ),
+        (
+            "brackets in texts",
+            lark("start: \"<b>\\\"<\" /<[a-z]\\/>/ // <x>\n# <y>\n"),
+            &["compiled"],
+        ),
     ] {
         check(name, &answer(hostile), expected);
     }
