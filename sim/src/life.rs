@@ -85,6 +85,12 @@ pub struct Life {
     pub begin: Option<(Duration, Instant)>,
     /// When sequences ended, on the clock of the clients.
     pub ends: BTreeMap<SeqId, Duration>,
+    /// The step that was answered last.
+    pub answered: Option<StepId>,
+    /// With which steps sequences grew.
+    pub grew: BTreeSet<(StepId, SeqId)>,
+    /// With which step sequences ended, or after it.
+    pub ended_with: BTreeMap<SeqId, StepId>,
     /// Sequences whose reader went away.
     pub left: BTreeSet<SeqId>,
     /// Invariants that were found broken, with the turn.
@@ -165,6 +171,13 @@ impl Observer for Witness {
         let mut life = self.book.open();
         if let (EventKind::Finished(_), Some((begin, instant))) = (&event.kind, life.begin) {
             life.ends.insert(event.seq, begin + instant.elapsed());
+        }
+        if let Some(step) = life.answered {
+            match &event.kind {
+                EventKind::Token { .. } => drop(life.grew.insert((step, event.seq))),
+                EventKind::Finished(_) => drop(life.ended_with.insert(event.seq, step)),
+                _ => {}
+            }
         }
         life.events.push(event.clone());
     }
@@ -284,9 +297,12 @@ impl<B: Backend> Backend for Watched<B> {
     fn collect(&mut self, (step, sampled): Self::Sampled) -> Result<StepOutput, BackendError> {
         let result = self.fails(step, 2);
         let result = result.and_then(|()| self.inner.collect(sampled));
-        if let Some(noted) = self.book.open().steps.get_mut(&step) {
+        let mut life = self.book.open();
+        life.answered = Some(step);
+        if let Some(noted) = life.steps.get_mut(&step) {
             noted.output = Some(result.clone());
         }
+        drop(life);
         result
     }
 

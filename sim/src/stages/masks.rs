@@ -7,7 +7,7 @@ use super::turns::{Turn, turns};
 use crate::life::Life;
 use crate::verdict::Stage;
 use crate::world::Run;
-use lockstep_core::ReasoningBudget;
+use lockstep_core::{EventKind, Finish, ReasoningBudget, RequestError};
 use lockstep_server::ChatModel;
 use lockstep_step::{Bitmask, Matcher, SeqId, TokenId};
 use lockstep_tags::TagParser;
@@ -55,7 +55,9 @@ impl<'a> Walk<'a> {
     }
 
     fn first(mut self) -> Option<Finding> {
-        turns(self.life).iter().find_map(|turn| self.turn(turn))
+        let turns = turns(self.life);
+        let found = turns.iter().find_map(|turn| self.turn(turn));
+        found.or_else(|| self.refusal())
     }
 
     fn fresh(&self, seq: SeqId) -> Option<Held> {
@@ -95,7 +97,43 @@ impl<'a> Walk<'a> {
                 });
             }
         }
-        None
+        let held = self.held.get(&seq).filter(|held| !held.is_over)?;
+        let idx = turn.unmasked.filter(|_| held.matcher.is_some())?;
+        let grew = self.life.grew.contains(&(turn.step, seq));
+        grew.then(|| Finding {
+            stage: Stage::Grammar,
+            life: 0,
+            step: Some(turn.step.0),
+            what: format!(
+                "{seq:?} at {idx} of step {}: its mask is missing",
+                turn.step
+            ),
+        })
+    }
+
+    /// A sequence that its matcher has ended, where a fresh one goes on.
+    fn refusal(&mut self) -> Option<Finding> {
+        let life = self.life;
+        life.events.iter().find_map(|event| {
+            let EventKind::Finished(finished) = &event.kind else {
+                return None;
+            };
+            let Finish::Error(RequestError::Matcher(error)) = &finished.finish else {
+                return None;
+            };
+            let held = self.held.get_mut(&event.seq).filter(|held| !held.is_over)?;
+            let mut mask = Bitmask::none(self.run.model.contract().vocab_size);
+            held.matcher.as_mut()?.fill(&mut mask).ok()?;
+            Some(Finding {
+                stage: Stage::Grammar,
+                life: 0,
+                step: life.ended_with.get(&event.seq).map(|step| step.0),
+                what: format!(
+                    "{:?} ended, and a fresh matcher goes on: {error}",
+                    event.seq
+                ),
+            })
+        })
     }
 
     /// Whether the row is what another request's constraint allows after the same tokens, and of no other row of the

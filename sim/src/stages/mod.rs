@@ -46,6 +46,9 @@ const CHECKS: &[Check] = &[
     chain::check,
 ];
 
+/// Which of them asks the backend again.
+const TWIN: usize = 4;
+
 /// All that differs, the first to blame first.
 pub fn findings(run: &Run) -> Vec<Finding> {
     let before = planted::set(None);
@@ -54,9 +57,7 @@ pub fn findings(run: &Run) -> Vec<Finding> {
         .flat_map(|(order, check)| check(run).into_iter().map(move |finding| (order, finding)))
         .collect();
     all.sort_by_key(|(order, finding)| (finding.life, finding.step.unwrap_or(u64::MAX), *order));
-    if let Some((_, first)) = all.first_mut()
-        && matches!(first.stage, Stage::Kernel | Stage::Sampler)
-    {
+    if let Some((TWIN, first)) = all.first_mut() {
         first.stage = suspect::stage(run, first, before);
     }
     planted::set(before);

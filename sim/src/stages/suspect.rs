@@ -34,10 +34,16 @@ pub(super) fn stage(run: &Run, finding: &Finding, fault: Option<Planted>) -> Sta
     };
     let life = book.open();
     let fates = reflection(&life, &run.options).fates;
-    for (drafts, stage) in [
+    let ways = [
         (Drafts::Stay, Stage::Overlap),
         (Drafts::AreCommitted, Stage::Speculation),
-    ] {
+    ];
+    // Where the same logits give another draw the sampler is to blame for what it does with drafts, too.
+    let num_ways = match finding.stage {
+        Stage::Sampler => 1,
+        _ => ways.len(),
+    };
+    for (drafts, stage) in ways.into_iter().take(num_ways) {
         let steps = steps(&life, &fates, drafts);
         if agree(&run.options, &steps, fault) {
             return stage;

@@ -2,7 +2,7 @@
 //! what was drawn without its mask or after a draft that differs.
 
 use crate::life::Life;
-use lockstep_step::{Draw, MaskSet, SeqId, SeqPlan, StepId, TokenId};
+use lockstep_step::{Draw, MaskSet, QueryToken, SeqId, SeqPlan, StepId, TokenId};
 use std::collections::BTreeMap;
 
 /// One sequence's part of a step that counted.
@@ -13,6 +13,8 @@ pub struct Turn<'a> {
     pub part: &'a SeqPlan,
     /// The masks of the step.
     pub masks: Option<&'a MaskSet>,
+    /// The first draw that had to have a mask, has none, and would count if it had.
+    pub unmasked: Option<usize>,
     /// What was drawn: the accepted drafts and the token after them; nothing where nothing is scored.
     pub draws: &'a [Draw],
 }
@@ -35,11 +37,13 @@ pub fn turns(life: &Life) -> Vec<Turn<'_>> {
             if is_void {
                 continue;
             }
-            let draws = &draws[..num_counting(part, draws, step.masks.as_ref())];
+            let (count, unmasked) = counting(part, draws, step.masks.as_ref());
+            let draws = &draws[..count];
             turns.push(Turn {
                 step: *id,
                 part,
                 masks: step.masks.as_ref(),
+                unmasked,
                 draws,
             });
             let num_committed = part.query.len() - part.num_drafts as usize;
@@ -60,23 +64,21 @@ pub fn drawn(life: &Life) -> BTreeMap<SeqId, Vec<TokenId>> {
     drawn
 }
 
-/// How many draws count.
-fn num_counting(part: &SeqPlan, draws: &[Draw], masks: Option<&MaskSet>) -> usize {
+/// How many draws count, and whether the next one doesn't for want of its mask alone.
+fn counting(part: &SeqPlan, draws: &[Draw], masks: Option<&MaskSet>) -> (usize, Option<usize>) {
     let is_known = |idx: usize| match part.scored[idx].mask {
         Some(row) => masks.is_some_and(|masks| masks.get(row).is_some()),
         None => true,
     };
-    let mut count = 0;
-    while count < draws.len() && count < part.scored.len() && is_known(count) {
-        count += 1;
-        let next = part
-            .scored
-            .get(count)
-            .map(|next| part.query[next.query_idx as usize]);
-        let draw = lockstep_step::QueryToken::Known(draws[count - 1].token);
-        if next != Some(draw) {
-            break;
+    for idx in 0..draws.len().min(part.scored.len()) {
+        if !is_known(idx) {
+            return (idx, Some(idx));
+        }
+        let next = part.scored.get(idx + 1);
+        let draft = next.map(|next| part.query[next.query_idx as usize]);
+        if draft != Some(QueryToken::Known(draws[idx].token)) {
+            return (idx + 1, None);
         }
     }
-    count
+    (draws.len().min(part.scored.len()), None)
 }
