@@ -28,6 +28,14 @@ battery *ARGS:
 law *ARGS:
     cargo run --release --bin lockstep -- law --runs 4000 --report docs/law.md {{ARGS}}
 
+# One seed of the simulated world, or with `sim seeds N` many.
+sim *ARGS:
+    cargo sim-run {{ if ARGS =~ '^[0-9]+$' { "run " + ARGS } else { ARGS } }}
+
+# Whether the simulation finds planted faults, and names the right stage.
+planted *ARGS:
+    cargo sim-run planted {{ARGS}}
+
 # Fuzzes one target, guided by coverage where a nightly compiler and cargo-fuzz are there.
 fuzz TARGET SECONDS="60":
     tools/fuzz.sh {{TARGET}} {{SECONDS}}

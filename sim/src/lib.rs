@@ -4,6 +4,7 @@
 
 pub mod answer;
 pub mod client;
+pub mod coverage;
 pub mod drafting;
 pub mod life;
 pub mod mirror;
@@ -16,6 +17,7 @@ pub mod reference;
 pub mod rng;
 pub mod run;
 pub mod stages;
+pub mod tamper;
 pub mod verdict;
 pub mod workload;
 pub mod world;

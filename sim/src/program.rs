@@ -1,9 +1,12 @@
 //! The command line of the simulation.
 
 use clap::{Parser, Subcommand};
+use lockstep_sim::coverage::Coverage;
 use lockstep_sim::options::Options;
+use lockstep_sim::oracles::{ALL, Oracles, WRONG};
 use lockstep_sim::planted;
 use lockstep_sim::run::{Verdict, keep_panics, try_seed, try_seeds};
+use lockstep_sim::tamper::unnoticed;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -41,6 +44,22 @@ enum Command {
         /// Seeds at a time.
         #[arg(long, default_value_t = 2)]
         threads: u64,
+        /// Judges with an oracle that is wrong on purpose: this must fail.
+        #[arg(long)]
+        wrong_oracle: bool,
+    },
+    /// Runs the seeds of a file, one a line: those that once found something.
+    Kept {
+        /// The file.
+        #[arg(default_value = "sim/seeds.txt")]
+        file: std::path::PathBuf,
+    },
+    /// Looks whether the harness is fit to judge: the generator brings every pair of features, and each oracle
+    /// notices when what it looks at is spoiled.
+    Fit {
+        /// Seeds in which every pair must occur.
+        #[arg(long, default_value_t = 1000)]
+        seeds: u64,
     },
     /// Looks whether planted faults are found, and the right stage blamed.
     Planted {
@@ -73,7 +92,14 @@ pub(crate) fn main() -> ExitCode {
             count,
             from,
             threads,
-        } => many(from, count, threads),
+            wrong_oracle,
+        } => many(
+            (from, count),
+            threads,
+            if wrong_oracle { WRONG } else { ALL },
+        ),
+        Command::Kept { file } => kept(&file),
+        Command::Fit { seeds } => fit(seeds),
         Command::Planted {
             only,
             seeds,
@@ -89,7 +115,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn one(seed: u64) -> bool {
     println!("{}", Options::of(seed));
-    let verdict = try_seed(seed);
+    let verdict = try_seed(seed, ALL);
     report(&verdict);
     if let Some((stage, why)) = &verdict.blame {
         println!("to blame: {}: {why}", stage.name());
@@ -98,6 +124,57 @@ fn one(seed: u64) -> bool {
     println!("compared {:?}", verdict.judgement.compared);
     println!("counted {:?}", verdict.counts);
     verdict.is_good()
+}
+
+/// A line is a seed, and what it found after it.
+fn kept(file: &std::path::Path) -> bool {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            println!("{}: {error}", file.display());
+            return false;
+        }
+    };
+    let lines = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
+    let (mut num_tried, mut is_good) = (0, true);
+    for line in lines {
+        let Some(seed) = line.split(' ').next().and_then(|seed| seed.parse().ok()) else {
+            println!("{}: {line:?} begins with no seed", file.display());
+            return false;
+        };
+        let verdict = try_seed(seed, ALL);
+        report(&verdict);
+        num_tried += 1;
+        is_good &= verdict.is_good();
+    }
+    println!("{num_tried} kept seeds");
+    is_good && num_tried > 0
+}
+
+fn fit(seeds: u64) -> bool {
+    let coverage = Coverage::of(seeds);
+    let rarest = coverage.pairs.iter().min_by_key(|(_, count)| **count);
+    let missing = coverage.missing();
+    println!(
+        "{} features, {} pairs in {seeds} seeds; the rarest pair is {rarest:?}",
+        coverage.features.len(),
+        coverage.pairs.len()
+    );
+    for what in &missing {
+        println!("never: {what}");
+    }
+    let missed = unnoticed();
+    for what in &missed {
+        println!("spoiled, and {what}");
+    }
+    println!(
+        "{} oracles were given spoiled runs, {} noticed nothing",
+        ALL.len(),
+        missed.len()
+    );
+    missing.is_empty() && missed.is_empty()
 }
 
 fn report(verdict: &Verdict) {
@@ -113,16 +190,16 @@ fn report(verdict: &Verdict) {
     }
 }
 
-fn many(from: u64, count: u64, threads: u64) -> bool {
+fn many((from, count): (u64, u64), threads: u64, oracles: Oracles) -> bool {
     let begun = Instant::now();
     let (mut bad, mut compared, mut counts) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
     let mut num_twice = 0;
-    try_seeds(from, count, threads, |verdict| {
+    try_seeds((from, count), threads, oracles, |verdict| {
         report(&verdict);
         let mut is_good = verdict.is_good();
         if verdict.seed % TWICE_EVERY == 0 {
             num_twice += 1;
-            let again = try_seed(verdict.seed);
+            let again = try_seed(verdict.seed, oracles);
             if again.digest != verdict.digest {
                 println!("seed {}: a second run went another way", verdict.seed);
                 is_good = false;

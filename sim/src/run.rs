@@ -1,7 +1,7 @@
 //! One seed from its number to a judgement, and many of them on as many threads as are wanted.
 
 use crate::options::Options;
-use crate::oracles::{Complaint, Judgement, judge};
+use crate::oracles::{Complaint, Judgement, Oracles, judge};
 use crate::reference::answers;
 use crate::stages::{blame, findings, of_file};
 use crate::verdict::Stage;
@@ -36,7 +36,7 @@ impl Verdict {
 }
 
 /// Runs a seed and judges it.
-pub fn try_seed(seed: u64) -> Verdict {
+pub fn try_seed(seed: u64, oracles: Oracles) -> Verdict {
     let mut verdict = Verdict {
         seed,
         judgement: Judgement::default(),
@@ -64,7 +64,7 @@ pub fn try_seed(seed: u64) -> Verdict {
     };
     let judged = catch_unwind(AssertUnwindSafe(|| {
         let wishes = run.exchanges.iter().map(|exchange| &exchange.wish);
-        judge(&run, &answers(&run.options, wishes))
+        judge(&run, &answers(&run.options, wishes), oracles)
     }));
     match judged {
         Ok(judgement) => verdict.judgement = judgement,
@@ -127,7 +127,12 @@ impl std::fmt::Write for Fnv {
 }
 
 /// Runs many seeds, `num_threads` at a time, and hands each verdict over, in the order of the seeds.
-pub fn try_seeds(from: u64, count: u64, num_threads: u64, mut each: impl FnMut(Verdict)) {
+pub fn try_seeds(
+    (from, count): (u64, u64),
+    num_threads: u64,
+    oracles: Oracles,
+    mut each: impl FnMut(Verdict),
+) {
     let next = Arc::new(AtomicU64::new(from));
     let done: Arc<Mutex<BTreeMap<u64, Verdict>>> = Arc::default();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -139,7 +144,7 @@ pub fn try_seeds(from: u64, count: u64, num_threads: u64, mut each: impl FnMut(V
                 if seed >= from + count {
                     return;
                 }
-                let verdict = try_seed(seed);
+                let verdict = try_seed(seed, oracles);
                 if let Ok(mut done) = done.lock() {
                     done.insert(seed, verdict);
                 }

@@ -88,16 +88,35 @@ pub fn script(options: &Options) -> Vec<Vec<Act>> {
         .collect()
 }
 
-/// What is asked once all faults are over: everybody must get an answer.
+/// What the ids of two equal requests at the very end begin with.
+pub const AGAIN: &str = "again";
+
+/// What is asked once all faults are over: everybody must get an answer. The last two are the same, and the second must
+/// find what the first computed.
 pub fn epilogue(options: &Options) -> Vec<Wish> {
     let mut rng = Rng::new(options.seed, "epilogue");
-    let wishes = 0..3;
-    wishes
-        .map(|number| Wish {
+    let wishes = (0..3).map(|number| Wish {
+        manner: Manner::Whole,
+        ..wish(options, &mut rng, format!("end{number}"))
+    });
+    let mut wishes: Vec<Wish> = wishes.collect();
+    let length = rng.within(100, 700) as usize;
+    let story: String = "A boat came in with the tide. "
+        .repeat(30)
+        .chars()
+        .take(length)
+        .collect();
+    for number in 0..2 {
+        let messages = json!([{"role": "user", "content": story}]);
+        wishes.push(Wish {
+            id: format!("{AGAIN}{number}"),
+            route: Route::Chat,
+            body: json!({"messages": messages, "max_tokens": 3, "temperature": 0, "seed": 1}),
             manner: Manner::Whole,
-            ..wish(options, &mut rng, format!("end{number}"))
-        })
-        .collect()
+            wait_ms: 10,
+        });
+    }
+    wishes
 }
 
 fn act(options: &Options, rng: &mut Rng, id: String) -> Act {

@@ -44,6 +44,8 @@ pub struct FingerprintConfig {
     pub poison: Option<TokenId>,
     /// A step whose forward pass fails.
     pub failing_step: Option<StepId>,
+    /// The step from which on the device is gone.
+    pub lost_step: Option<StepId>,
     /// Who drafts, each at most once.
     pub drafters: Vec<Drafting>,
     /// Lay every step out in buffers of a few fixed sizes, with padding that is poisoned.
@@ -72,6 +74,7 @@ impl FingerprintConfig {
             scripts: Vec::new(),
             poison: None,
             failing_step: None,
+            lost_step: None,
             drafters: Vec::new(),
             static_buffers: false,
         }
@@ -145,6 +148,9 @@ impl Backend for Fingerprint {
 
     fn forward(&mut self, plan: &StepPlan) -> Result<Scored, BackendError> {
         check_plan(plan, &self.config.limits).map_err(BackendError::Refused)?;
+        if self.config.lost_step.is_some_and(|lost| lost <= plan.step) {
+            return Err(BackendError::Lost("the device does not answer".into()));
+        }
         if self.config.failing_step == Some(plan.step) {
             return Err(BackendError::Device(format!("step {} fails", plan.step)));
         }

@@ -223,6 +223,9 @@ impl Metrics {
                 "lockstep_matcher_rollback_tokens_total",
                 totals.num_rolled_back,
             ),
+            // What was computed for a reader that had left counts as well.
+            ("vllm:generation_tokens_total", totals.num_output_tokens),
+            ("vllm:num_preemptions_total", totals.num_preemptions),
             ("lockstep_steps_total", totals.num_steps),
             (
                 "lockstep_steps_overlapped_total",
@@ -266,7 +269,6 @@ impl Metrics {
                 self.count("vllm:prompt_tokens_total", "", prompt);
             }
             EventKind::Token { .. } => {
-                self.count("vllm:generation_tokens_total", "", 1);
                 if let Some(last) = times.last {
                     self.observe("vllm:inter_token_latency_seconds", seconds(last));
                     self.observe("vllm:time_per_output_token_seconds", seconds(last));
@@ -281,9 +283,9 @@ impl Metrics {
             EventKind::DroppedSpecial { .. } => {
                 self.count("lockstep_dropped_special_tokens_total", "", 1);
             }
-            EventKind::Preempted => self.count("vllm:num_preemptions_total", "", 1),
             EventKind::Finished(finished) => self.end(now, finished, times),
-            EventKind::Reasoning(_)
+            EventKind::Preempted
+            | EventKind::Reasoning(_)
             | EventKind::Content(_)
             | EventKind::CallBegin { .. }
             | EventKind::CallArguments { .. }
@@ -457,6 +459,22 @@ mod tests {
             format!("vllm:request_params_n_count{{{labels}}} 3"),
         ];
         assert_eq!(lines.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn tokens_that_nobody_waited_for_are_counted() {
+        let metrics = metrics();
+        let mut stats = Stats::default();
+        stats.totals.num_output_tokens = 7;
+        stats.totals.num_preemptions = 2;
+        metrics.stats(&stats);
+        let page = metrics.render();
+        let value = |name: &str| {
+            let line = page.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.rsplit(' ').next().map(str::to_string))
+        };
+        assert_eq!(value("vllm:generation_tokens_total{").as_deref(), Some("7"));
+        assert_eq!(value("vllm:num_preemptions_total{").as_deref(), Some("2"));
     }
 
     #[test]

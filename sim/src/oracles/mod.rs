@@ -4,6 +4,7 @@
 mod canary;
 mod conservation;
 mod contents;
+mod hits;
 mod liveness;
 mod metrics;
 mod plain;
@@ -55,10 +56,13 @@ impl Bench<'_> {
 }
 
 /// An oracle.
-type Oracle = fn(&Run, &Answers, &mut Bench<'_>);
+pub type Oracle = fn(&Run, &Answers, &mut Bench<'_>);
+
+/// Oracles by name.
+pub type Oracles = &'static [(&'static str, Oracle)];
 
 /// All of them, by name.
-pub const ALL: &[(&str, Oracle)] = &[
+pub const ALL: Oracles = &[
     ("plain", plain::judge),
     ("streams", streams::judge),
     ("usage", usage::judge),
@@ -66,13 +70,26 @@ pub const ALL: &[(&str, Oracle)] = &[
     ("canary", canary::judge),
     ("conservation", conservation::judge),
     ("liveness", liveness::judge),
+    ("hits", hits::judge),
     ("metrics", metrics::judge),
 ];
 
-/// Asks all of them about a run.
-pub fn judge(run: &Run, answers: &Answers) -> Judgement {
+/// One that is wrong on purpose: with it every run must fail, or nobody would hear of a failure.
+pub const WRONG: Oracles = &[("wrong", wrong)];
+
+fn wrong(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
+    for exchange in &run.exchanges {
+        bench.check(
+            Some(&exchange.wish.id),
+            Err("it was asked at all".to_owned()),
+        );
+    }
+}
+
+/// Asks oracles about a run.
+pub fn judge(run: &Run, answers: &Answers, oracles: Oracles) -> Judgement {
     let mut judgement = Judgement::default();
-    for &(oracle, ask) in ALL {
+    for &(oracle, ask) in oracles {
         judgement.compared.insert(oracle, 0);
         let mut bench = Bench {
             oracle,

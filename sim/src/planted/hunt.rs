@@ -1,6 +1,7 @@
 //! The hunt for planted faults: each is switched on in a process of its own, and seeds are tried until one shows it.
 
 use super::{PlantedFault, all};
+use crate::oracles::ALL;
 use crate::run::{Verdict, try_seed};
 use lockstep_step::planted;
 use serde::{Deserialize, Serialize};
@@ -138,7 +139,7 @@ pub fn hunt_here(id: &str, seeds: u64) -> bool {
     };
     for seed in 0..seeds {
         let (sender, receiver) = channel();
-        std::thread::spawn(move || sender.send(try_seed(seed)));
+        std::thread::spawn(move || sender.send(try_seed(seed, ALL)));
         let Ok(verdict) = receiver.recv_timeout(HANGS) else {
             hunted = Hunted {
                 seeds: seed + 1,

@@ -310,3 +310,20 @@ async fn a_failed_step_ends_its_requests_and_no_others() {
     assert_eq!(fine["choices"][0]["message"]["content"], "Yes.");
     assert_eq!(server.get("/health").await.status, 200);
 }
+
+#[tokio::test]
+async fn a_lost_device_stops_the_engine_and_health_says_so() {
+    let mut setup = Setup::says("</think>Yes.<|user|>");
+    setup.backend.lost_step = Some(lockstep_step::StepId(1));
+    let server = setup.start();
+    let failed = server.post(CHAT, &hello()).await;
+    assert_eq!(failed.status, 500);
+    assert_eq!(failed.json()["error"]["code"], "step_failed");
+    let refused = server.post(CHAT, &hello()).await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.json()["error"]["code"], "engine_stopped");
+    let health = server.get("/health").await;
+    assert_eq!(health.status, 503);
+    let reason = health.json()["reason"].to_string();
+    assert!(reason.contains("the device is lost"), "{reason}");
+}
