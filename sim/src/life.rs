@@ -53,8 +53,6 @@ pub struct Submit {
     pub reasoning: Option<ReasoningBudget>,
     /// What drafts for it, where it says so itself.
     pub speculation: Option<Speculation>,
-    /// Whether a grammar holds it.
-    pub is_held: bool,
 }
 
 /// What went wrong on purpose.
@@ -148,7 +146,6 @@ impl Observer for Witness {
             tags: request.tags.clone(),
             reasoning: request.reasoning.clone(),
             speculation: request.speculation,
-            is_held: request.matcher.is_some(),
         });
     }
 

@@ -231,6 +231,7 @@ impl ToyModel {
             "{\"city\": \"Lima\", \"unit\": \"c\"}".to_owned(),
             format!("{weather} {add}"),
             "the <tool_call> city".to_owned(),
+            "Lima is 12 and".to_owned(),
         ];
         let mut scripts = Vec::new();
         for (idx, body) in bodies.iter().enumerate() {
@@ -293,7 +294,10 @@ impl ToyModel {
 const POISON_FREE: &str = "Lima";
 
 /// Outputs that can be asked for.
-pub const NUM_SCRIPTS: usize = 14;
+pub const NUM_SCRIPTS: usize = 15;
+
+/// Those that begin as answers of a certain form do, and go on after it.
+pub const STRUCTURED: &[usize] = &[0, 11, 13, 14];
 
 /// The word that makes the model say an output; `$` where reasoning is open, `#` where it isn't.
 pub fn trigger(sign: char, idx: usize) -> String {

@@ -1,7 +1,7 @@
 //! What the clients of a run do: requests of both APIs with whatever the run's features bring, and what is no request at
 //! all. It must never know what the server will answer.
 
-use crate::model::{BROKEN_WORD, NUM_SCRIPTS, POISON, REFUSED_WORD, trigger};
+use crate::model::{BROKEN_WORD, NUM_SCRIPTS, POISON, REFUSED_WORD, STRUCTURED, trigger};
 use crate::options::{Feature, Options};
 use crate::rng::Rng;
 use serde_json::{Value, json};
@@ -272,7 +272,11 @@ fn chat(options: &Options, rng: &mut Rng) -> Value {
         messages.push(json!({"role": "system", "content": system(rng)}));
     }
     messages.extend(history(rng));
-    messages.push(json!({"role": "user", "content": question(options, rng, thinks)}));
+    let has_tools = options.has(Feature::Tools) && rng.percent(60);
+    let is_structured = !has_tools && options.has(Feature::Structured) && rng.percent(60);
+    let fitting = if is_structured { STRUCTURED } else { &[] };
+    let question = question(options, rng, thinks, fitting);
+    messages.push(json!({"role": "user", "content": question}));
     let mut body = json!({
         "messages": messages,
         "chat_template_kwargs": {"enable_thinking": thinks},
@@ -280,7 +284,7 @@ fn chat(options: &Options, rng: &mut Rng) -> Value {
     if thinks && rng.percent(40) {
         body["reasoning"] = json!({"max_tokens": rng.within(0, 12)});
     }
-    if options.has(Feature::Tools) && rng.percent(60) {
+    if has_tools {
         let strict = rng.percent(40);
         let tools = tools(rng).into_iter().map(|(name, schema)| {
             let mut function = json!({"name": name, "parameters": schema});
@@ -297,7 +301,8 @@ fn chat(options: &Options, rng: &mut Rng) -> Value {
             3 => body["parallel_tool_calls"] = json!(false),
             _ => {}
         }
-    } else if options.has(Feature::Structured) && rng.percent(60) {
+    }
+    if is_structured {
         structured(rng, &mut body);
     }
     body
@@ -339,7 +344,7 @@ fn structured(rng: &mut Rng, body: &mut Value) {
 fn messages(options: &Options, rng: &mut Rng) -> Value {
     let thinks = options.has(Feature::Reasoning) && rng.percent(60);
     let mut messages = history(rng);
-    messages.push(json!({"role": "user", "content": question(options, rng, thinks)}));
+    messages.push(json!({"role": "user", "content": question(options, rng, thinks, &[])}));
     let mut body = json!({"messages": messages});
     if rng.percent(60) {
         body["system"] = json!(system(rng));
@@ -370,7 +375,7 @@ fn completion(options: &Options, rng: &mut Rng) -> Value {
     if rng.percent(60) {
         prompt += &system(rng);
     }
-    prompt += &question(options, rng, false);
+    prompt += &question(options, rng, false, &[]);
     let mut body = json!({"prompt": prompt});
     if rng.percent(15) {
         body["prompt"] = json!([prompt, "Lima is"]);
@@ -399,12 +404,17 @@ fn history(rng: &mut Rng) -> Vec<Value> {
     ]
 }
 
-fn question(options: &Options, rng: &mut Rng, thinks: bool) -> String {
+fn question(options: &Options, rng: &mut Rng, thinks: bool, fitting: &[usize]) -> String {
     let count = rng.within(0, 14);
     let mut text = words(rng, count);
     if rng.percent(70) {
         let sign = if thinks { '$' } else { '#' };
-        text += &trigger(sign, rng.below(NUM_SCRIPTS as u64) as usize);
+        let any = rng.below(NUM_SCRIPTS as u64) as usize;
+        let idx = match fitting.is_empty() || rng.percent(30) {
+            true => any,
+            false => rng.pick(fitting),
+        };
+        text += &trigger(sign, idx);
     }
     if options.has(Feature::NotANumber) && rng.percent(15) {
         text.push(POISON);

@@ -4,6 +4,7 @@
 
 mod asked;
 mod chain;
+mod heads;
 mod masks;
 mod outside;
 mod plans;
@@ -12,8 +13,6 @@ mod rules;
 mod suspect;
 mod turns;
 mod twin;
-
-pub use turns::drawn;
 
 use crate::oracles::Judgement;
 use crate::verdict::Stage;
@@ -46,7 +45,8 @@ const CHECKS: &[Check] = &[
     chain::check,
 ];
 
-/// Which of them asks the backend again.
+/// Which of them looks at plans and drafts, and which asks the backend again.
+const PLANS: usize = 1;
 const TWIN: usize = 4;
 
 /// All that differs, the first to blame first.
@@ -57,8 +57,14 @@ pub fn findings(run: &Run) -> Vec<Finding> {
         .flat_map(|(order, check)| check(run).into_iter().map(move |finding| (order, finding)))
         .collect();
     all.sort_by_key(|(order, finding)| (finding.life, finding.step.unwrap_or(u64::MAX), *order));
-    if let Some((TWIN, first)) = all.first_mut() {
-        first.stage = suspect::stage(run, first, before);
+    match all.first_mut() {
+        Some((TWIN, first)) => first.stage = suspect::stage(run, first, before),
+        Some((PLANS, first))
+            if first.stage == Stage::Speculation && heads::are_others(&run.options, before) =>
+        {
+            first.stage = Stage::Package;
+        }
+        _ => {}
     }
     planted::set(before);
     all.into_iter().map(|(_, finding)| finding).collect()

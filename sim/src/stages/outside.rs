@@ -8,7 +8,6 @@ use crate::oracles::{Complaint, Judgement};
 use crate::verdict::Stage;
 use crate::world::Run;
 use lockstep_core::{EngineFault, EventKind};
-use std::collections::BTreeSet;
 
 /// The stage that the complaints are about.
 pub(super) fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)> {
@@ -32,7 +31,6 @@ pub(super) fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)>
     }
     let stage = match first.oracle {
         "conservation" => Stage::Cache,
-        "canary" if lives().any(|life| is_wrong_from_the_start(&life)) => Stage::Package,
         "canary" => Stage::Speculation,
         _ if is_moved(run) => Stage::Tags,
         _ => Stage::Output,
@@ -61,37 +59,6 @@ fn ended_by_itself(run: &Run, life: &Life) -> Option<String> {
     Some(format!(
         "the engine stopped, and nobody had told it to: {reason}"
     ))
-}
-
-/// Most of what a model proposes for sequences that it was never asked about before is wrong: that is no matter of
-/// what was taken back.
-fn is_wrong_from_the_start(life: &Life) -> bool {
-    let drawn = super::drawn(life);
-    let (mut seen, mut right, mut wrong) = (BTreeSet::new(), 0, 0);
-    let asked = life
-        .proposals
-        .iter()
-        .flat_map(|(_, plan, said)| plan.seqs.iter().zip(said));
-    for (ask, proposal) in asked {
-        let first = || {
-            let submit = life
-                .submits
-                .get(&ask.seq)
-                .filter(|submit| !submit.is_held)?;
-            let end = ask.start.0 as usize + ask.query.len();
-            let at = end.checked_sub(submit.prompt.len()).filter(|at| *at > 0)?;
-            Some((drawn.get(&ask.seq)?.get(at)?, proposal.tokens.first()?))
-        };
-        if let Some((drawn, proposed)) = first()
-            && seen.insert(ask.seq)
-        {
-            match drawn == proposed {
-                true => right += 1,
-                false => wrong += 1,
-            }
-        }
-    }
-    wrong > right
 }
 
 /// Whether some answer has the text that the engine made of it, in another channel.

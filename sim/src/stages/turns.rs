@@ -2,7 +2,7 @@
 //! what was drawn without its mask or after a draft that differs.
 
 use crate::life::Life;
-use lockstep_step::{Draw, MaskSet, QueryToken, SeqId, SeqPlan, StepId, TokenId};
+use lockstep_step::{Draw, MaskSet, QueryToken, SeqId, SeqPlan, StepId};
 use std::collections::BTreeMap;
 
 /// One sequence's part of a step that counted.
@@ -54,31 +54,22 @@ pub fn turns(life: &Life) -> Vec<Turn<'_>> {
     turns
 }
 
-/// The output of each sequence as it was drawn, also past its end.
-pub fn drawn(life: &Life) -> BTreeMap<SeqId, Vec<TokenId>> {
-    let mut drawn: BTreeMap<SeqId, Vec<TokenId>> = BTreeMap::new();
-    for turn in turns(life) {
-        let tokens = turn.draws.iter().map(|draw| draw.token);
-        drawn.entry(turn.part.seq).or_default().extend(tokens);
-    }
-    drawn
-}
-
 /// How many draws count, and whether the next one doesn't for want of its mask alone.
 fn counting(part: &SeqPlan, draws: &[Draw], masks: Option<&MaskSet>) -> (usize, Option<usize>) {
     let is_known = |idx: usize| match part.scored[idx].mask {
         Some(row) => masks.is_some_and(|masks| masks.get(row).is_some()),
         None => true,
     };
-    for idx in 0..draws.len().min(part.scored.len()) {
+    let num_scored = draws.len().min(part.scored.len());
+    for (idx, draw) in draws[..num_scored].iter().enumerate() {
         if !is_known(idx) {
             return (idx, Some(idx));
         }
         let next = part.scored.get(idx + 1);
         let draft = next.map(|next| part.query[next.query_idx as usize]);
-        if draft != Some(QueryToken::Known(draws[idx].token)) {
+        if draft != Some(QueryToken::Known(draw.token)) {
             return (idx + 1, None);
         }
     }
-    (draws.len().min(part.scored.len()), None)
+    (num_scored, None)
 }
