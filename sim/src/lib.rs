@@ -18,6 +18,7 @@ pub mod rng;
 pub mod run;
 pub mod stages;
 pub mod tamper;
+pub mod trace;
 pub mod verdict;
 pub mod workload;
 pub mod world;

@@ -7,6 +7,7 @@ use lockstep_sim::oracles::{ALL, Oracles, WRONG};
 use lockstep_sim::planted;
 use lockstep_sim::run::{Verdict, keep_panics, try_seed, try_seeds};
 use lockstep_sim::tamper::unnoticed;
+use lockstep_sim::world;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -33,6 +34,9 @@ enum Command {
     Run {
         /// The seed.
         seed: u64,
+        /// Prints every try of a client and every part of a step.
+        #[arg(long)]
+        trace: bool,
     },
     /// Runs many seeds.
     Seeds {
@@ -87,7 +91,7 @@ enum Command {
 pub(crate) fn main() -> ExitCode {
     keep_panics();
     let is_good = match Args::parse().command {
-        Command::Run { seed } => one(seed),
+        Command::Run { seed, trace } => one(seed, trace),
         Command::Seeds {
             count,
             from,
@@ -113,8 +117,11 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn one(seed: u64) -> bool {
+fn one(seed: u64, trace: bool) -> bool {
     println!("{}", Options::of(seed));
+    if trace && let Ok(run) = world::run(&Options::of(seed)) {
+        lockstep_sim::trace::print(&run);
+    }
     let verdict = try_seed(seed, ALL);
     report(&verdict);
     if let Some((stage, why)) = &verdict.blame {

@@ -106,6 +106,7 @@ impl Engine {
         let len_max = self.seq_len_max();
         request.check(self.limits.vocab_size, len_max)?;
         let num_tokens = request.prompt.len() as u64;
+        self.check_together(core::slice::from_ref(&request))?;
         self.check_queue(num_tokens)?;
         let id = SeqId(self.totals.num_submitted);
         self.totals.num_submitted += 1;
@@ -115,6 +116,31 @@ impl Engine {
         let seq = Sequence::new(request, drafter, len_max as usize, self.now);
         self.scheduler.push(id, seq);
         Ok(id)
+    }
+
+    /// Whether requests that come together can be taken at all, once nothing else is there.
+    ///
+    /// # Errors
+    /// [`Refusal::NeverFits`], where waiting would not help.
+    pub fn check_together(&self, requests: &[Request]) -> Result<(), Refusal> {
+        let never = |kind, wanted, limit| {
+            Err(Refusal::NeverFits {
+                kind,
+                wanted,
+                limit,
+            })
+        };
+        let most =
+            u64::from(self.config.max_num_seqs) + u64::from(self.config.max_waiting_requests);
+        if requests.len() as u64 > most {
+            return never(QueueKind::Requests, requests.len() as u64, most);
+        }
+        let tokens = requests.iter().map(|request| request.prompt.len() as u64);
+        let (tokens, tokens_max) = (tokens.sum::<u64>(), self.config.max_waiting_tokens);
+        if tokens > tokens_max {
+            return never(QueueKind::Tokens, tokens, tokens_max);
+        }
+        Ok(())
     }
 
     fn check_queue(&self, num_tokens: u64) -> Result<(), Refusal> {

@@ -91,6 +91,15 @@ pub enum Refusal {
         /// The longest sequence that the engine can hold.
         limit: u32,
     },
+    /// More at once than the queue can ever hold: no later try would help.
+    NeverFits {
+        /// What there is too much of.
+        kind: QueueKind,
+        /// How much was asked for at once.
+        wanted: u64,
+        /// How much can be taken while nothing else is there.
+        limit: u64,
+    },
     /// Too much is waiting already: worth another try later.
     QueueFull {
         /// What there is too much of.
@@ -113,6 +122,7 @@ impl Refusal {
             Refusal::BiasOutOfOrder { .. } => "bias_out_of_order",
             Refusal::BadSampling { .. } => "bad_sampling",
             Refusal::PromptTooLong { .. } => "prompt_too_long",
+            Refusal::NeverFits { .. } => "never_fits",
             Refusal::QueueFull { .. } => "queue_full",
         }
     }
@@ -145,6 +155,22 @@ impl fmt::Display for Refusal {
                 f,
                 "the prompt has {prompt_tokens} tokens and {max_tokens} more were asked for; \
                  prompt and output together can have at most {limit}"
+            ),
+            Refusal::NeverFits {
+                kind: QueueKind::Requests,
+                wanted,
+                limit,
+            } => write!(
+                f,
+                "{wanted} sequences were asked for at once, and no more than {limit} can run or wait"
+            ),
+            Refusal::NeverFits {
+                kind: QueueKind::Tokens,
+                wanted,
+                limit,
+            } => write!(
+                f,
+                "prompts of {wanted} tokens were sent at once, and no more than {limit} can wait"
             ),
             Refusal::QueueFull {
                 kind: QueueKind::Requests,

@@ -256,6 +256,10 @@ impl<B: Backend> Driver<B> {
             let _ = reply.send(Err(SubmitError::Draining));
             return;
         };
+        if let Err(refusal) = self.engine.check_together(&requests) {
+            let _ = reply.send(Err(SubmitError::Refused(refusal)));
+            return;
+        }
         let now = self.clock.now();
         let mut seqs = Vec::with_capacity(requests.len());
         let mut times = Vec::with_capacity(requests.len());

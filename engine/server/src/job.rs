@@ -12,7 +12,7 @@ use crate::model::{ChatPrompt, ModelError};
 use crate::net::oneshot;
 use crate::sampling::{AskedSampling, choice_seed};
 use crate::state::{DeliveryPolicy, Shared};
-use lockstep_core::{DraftSource, ReasoningBudget, Refusal, Request, Speculation};
+use lockstep_core::{DraftSource, QueueKind, ReasoningBudget, Refusal, Request, Speculation};
 use lockstep_grammar::{Boundary, ToolChoice};
 use lockstep_step::{Matcher, ModelDrafter, SamplingParams, TokenId, planted};
 use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet, starts_in_reasoning};
@@ -169,6 +169,13 @@ fn refused(shared: &Shared, error: &SubmitError) -> ApiError {
                 retry_after_s: Some(shared.config.retry_after_s),
                 ..ApiError::new(429, refusal.kind(), refusal.to_string())
             }
+        }
+        SubmitError::Refused(refusal @ Refusal::NeverFits { kind, .. }) => {
+            let field = match kind {
+                QueueKind::Requests => "n",
+                QueueKind::Tokens => "prompt",
+            };
+            ApiError::field(refusal.kind(), field, refusal.to_string())
         }
         SubmitError::Refused(refusal @ Refusal::PromptTooLong { .. }) => ApiError {
             param: Some("messages".to_string()),

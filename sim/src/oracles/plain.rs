@@ -163,6 +163,7 @@ fn explain(run: &Run, exchange: &Exchange, code: &str) -> Result<(), String> {
                 .iter()
                 .any(|(own, refusal)| own == id && full(refusal))
         }),
+        "never_fits" => has(&[Feature::ShortQueue]),
         "shutting_down" => has(&[Feature::Drain]),
         "engine_stopped" => has(&[Feature::DeviceLost, Feature::Kill, Feature::Drain]),
         "step_failed" => run

@@ -137,6 +137,8 @@ fn refusals_name_numbers_and_keep_nothing() {
     let mut empty_stop = request(3, 1);
     empty_stop.stop_strings = vec!["".into()];
     assert_eq!(refuse(empty_stop), Err("empty_stop_string"));
+    // Waiting would not help, so it is no queue that is full.
+    assert_eq!(refuse(request(101, 1)), Err("never_fits"));
     assert_eq!(
         refuse(request(60, 1)),
         Ok(SeqId(0)),

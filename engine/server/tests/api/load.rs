@@ -103,6 +103,23 @@ async fn too_many_are_told_to_come_back() {
 }
 
 #[tokio::test]
+async fn what_no_queue_can_hold_is_not_told_to_come_back() {
+    let mut setup = slow();
+    setup.engine.max_num_seqs = 1;
+    setup.engine.max_waiting_requests = 1;
+    let server = setup.start();
+    let three = server
+        .post(CHAT, &with(&hello(), json!({"n": 3, "max_tokens": 1})))
+        .await;
+    assert_eq!(three.status, 400);
+    let error = &three.json()["error"];
+    assert_eq!(error["code"], "never_fits");
+    assert_eq!(error["param"], "n");
+    let two = with(&hello(), json!({"n": 2, "max_tokens": 1}));
+    assert_eq!(server.post(CHAT, &two).await.status, 200);
+}
+
+#[tokio::test]
 async fn draining_finishes_what_runs() {
     let server = slow().start();
     let running = with(&long(), json!({"max_tokens": 40}));
