@@ -6,6 +6,7 @@ mod body;
 mod engine;
 mod flaky;
 mod folder;
+mod jinja;
 mod kernels;
 mod masks;
 mod package;

@@ -2,6 +2,7 @@
 //! the same arguments, and tokens that say exactly what the text says.
 
 use super::folder::Folder;
+use super::jinja;
 use super::note_held;
 use crate::decode::byte;
 use arbitrary::Unstructured;
@@ -81,14 +82,19 @@ pub const DICTIONARY: &[&str] = &[
     "\"tool_calls\": [",
 ];
 
-/// Flags, a template, a zero byte, and messages as JSON.
+/// Flags, a template as text or as blocks, and messages as JSON.
 pub fn template(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let flags = byte(&mut input);
+    let built = (flags & 16 != 0).then(|| jinja::source(&mut input));
     let rest = input.take_rest();
     let (source, said) = match rest.iter().position(|&byte| byte == 0) {
         Some(at) => (&rest[..at], &rest[at + 1..]),
         None => (rest, &[][..]),
+    };
+    let (source, said) = match &built {
+        Some(built) => (built.as_bytes(), rest),
+        None => (source, said),
     };
     if source.is_empty() || may_outgrow_memory(source) {
         return;
