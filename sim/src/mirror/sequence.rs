@@ -146,7 +146,10 @@ impl Sequence {
             }
             return Ok(());
         }
-        if start > standing || !is_border {
+        // Whoever comes back may find more than it had: others computed it meanwhile.
+        let is_back = self.preempted.iter().any(|lost| lost.0 == num_output);
+        let is_ahead = start > standing && !(is_back && start < self.num_committed);
+        if is_ahead || !is_border {
             let stage = match self.had_drafts {
                 true => Stage::Speculation,
                 false => Stage::Overlap,
