@@ -2,7 +2,7 @@
 # Fuzzes one target for some seconds: under libFuzzer, guided by coverage, where a nightly compiler and
 # cargo-fuzz are there; with the seeded mutator of lockstep-fuzz otherwise.
 #
-# usage: tools/fuzz.sh TARGET [SECONDS]      `cargo run -p lockstep-fuzz -- list` prints the targets
+# usage: tools/fuzz.sh TARGET [SECONDS]      `cargo run --bin lockstep-fuzz -- list` prints the targets
 #
 # New inputs go to target/fuzz-corpus/TARGET, inputs that fail to fuzz/crashes/TARGET.
 set -euo pipefail
@@ -25,7 +25,7 @@ rustup toolchain list 2>/dev/null | grep -q '^nightly' || missing="a nightly com
 command -v cargo-fuzz >/dev/null 2>&1 || missing="${missing:+$missing and }cargo-fuzz (cargo install cargo-fuzz --locked)"
 if [ -n "$missing" ]; then
     echo "not guided by coverage: $missing is not there" >&2
-    exec cargo run -p lockstep-fuzz -- smoke --seconds "$seconds" --seed "$(date +%s)" "$target"
+    exec cargo run --bin lockstep-fuzz -- smoke --seconds "$seconds" --seed "$(date +%s)" "$target"
 fi
 
 # The versions of the repository, and what libFuzzer needs beside them.

@@ -58,7 +58,7 @@ pub fn tell(target: &Target, path: &std::path::Path, panics: &[String]) -> Strin
     let panics = panics.join("\n");
     format!(
         "target {name} failed: {panics}\ninput: {path}\n\
-         again: cargo run -p lockstep-fuzz -- run {name} {path}"
+         again: cargo run --bin lockstep-fuzz -- run {name} {path}"
     )
 }
 
