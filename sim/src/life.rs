@@ -81,6 +81,8 @@ pub struct Life {
     pub events: Vec<Event>,
     /// When it began: on the clock of the clients, and as an instant.
     pub begin: Option<(Duration, Instant)>,
+    /// When sequences said something first, on the clock of the clients.
+    pub firsts: BTreeMap<SeqId, Duration>,
     /// When sequences ended, on the clock of the clients.
     pub ends: BTreeMap<SeqId, Duration>,
     /// The step that was answered last.
@@ -99,6 +101,8 @@ pub struct Life {
     pub num_turns: u64,
     /// As of the last turn.
     pub stats: Stats,
+    /// Whether the server was told to end.
+    pub told: bool,
     /// Why the loop ended.
     pub ended: Option<String>,
     /// What went wrong on purpose, by step.
@@ -166,8 +170,13 @@ impl Observer for Witness {
 
     fn event(&mut self, event: &Event) {
         let mut life = self.book.open();
-        if let (EventKind::Finished(_), Some((begin, instant))) = (&event.kind, life.begin) {
-            life.ends.insert(event.seq, begin + instant.elapsed());
+        if let Some((begin, instant)) = life.begin {
+            let now = begin + instant.elapsed();
+            match &event.kind {
+                EventKind::Finished(_) => drop(life.ends.insert(event.seq, now)),
+                EventKind::Scheduled | EventKind::Preempted | EventKind::Token { .. } => {}
+                _ => drop(life.firsts.entry(event.seq).or_insert(now)),
+            }
         }
         if let Some(step) = life.answered {
             match &event.kind {

@@ -296,6 +296,9 @@ const POISON_FREE: &str = "Lima";
 /// Outputs that can be asked for.
 pub const NUM_SCRIPTS: usize = 15;
 
+/// Those that call.
+pub const CALLS: &[usize] = &[1, 2, 4, 6, 7, 10, 12];
+
 /// Those that begin as answers of a certain form do, and go on after it.
 pub const STRUCTURED: &[usize] = &[0, 11, 13, 14];
 

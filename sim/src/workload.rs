@@ -1,7 +1,7 @@
 //! What the clients of a run do: requests of both APIs with whatever the run's features bring, and what is no request at
 //! all. It must never know what the server will answer.
 
-use crate::model::{BROKEN_WORD, NUM_SCRIPTS, POISON, REFUSED_WORD, STRUCTURED, trigger};
+use crate::model::{BROKEN_WORD, CALLS, NUM_SCRIPTS, POISON, REFUSED_WORD, STRUCTURED, trigger};
 use crate::options::{Feature, Options};
 use crate::rng::Rng;
 use serde_json::{Value, json};
@@ -209,7 +209,20 @@ fn common(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
     if options.has(Feature::Salts) && rng.percent(60) {
         body["cache_salt"] = json!(rng.pick(&["red", "blue"]));
     }
-    if rng.percent(15) {
+    let holds = [
+        "tools",
+        "response_format",
+        "structured_outputs",
+        "guided_json",
+    ];
+    let is_held = holds.iter().any(|field| body.get(*field).is_some());
+    // Where blocks are few, long answers take them from each other.
+    let goes_on = if options.has(Feature::FewBlocks) && !is_held {
+        60
+    } else {
+        15
+    };
+    if rng.percent(goes_on) {
         body["ignore_eos"] = json!(true);
     }
     if rng.percent(20) {
@@ -274,7 +287,11 @@ fn chat(options: &Options, rng: &mut Rng) -> Value {
     messages.extend(history(rng));
     let has_tools = options.has(Feature::Tools) && rng.percent(60);
     let is_structured = !has_tools && options.has(Feature::Structured) && rng.percent(60);
-    let fitting = if is_structured { STRUCTURED } else { &[] };
+    let fitting = match (has_tools, is_structured) {
+        (true, _) => CALLS,
+        (_, true) => STRUCTURED,
+        _ => &[],
+    };
     let question = question(options, rng, thinks, fitting);
     messages.push(json!({"role": "user", "content": question}));
     let mut body = json!({
@@ -344,7 +361,10 @@ fn structured(rng: &mut Rng, body: &mut Value) {
 fn messages(options: &Options, rng: &mut Rng) -> Value {
     let thinks = options.has(Feature::Reasoning) && rng.percent(60);
     let mut messages = history(rng);
-    messages.push(json!({"role": "user", "content": question(options, rng, thinks, &[])}));
+    let has_tools = options.has(Feature::Tools) && rng.percent(60);
+    let fitting = if has_tools { CALLS } else { &[] };
+    let question = question(options, rng, thinks, fitting);
+    messages.push(json!({"role": "user", "content": question}));
     let mut body = json!({"messages": messages});
     if rng.percent(60) {
         body["system"] = json!(system(rng));
@@ -353,7 +373,7 @@ fn messages(options: &Options, rng: &mut Rng) -> Value {
         true => json!({"type": "enabled", "budget_tokens": 1}),
         false => json!({"type": "disabled"}),
     };
-    if options.has(Feature::Tools) && rng.percent(60) {
+    if has_tools {
         let tools = tools(rng).into_iter();
         let tools = tools.map(|(name, schema)| json!({"name": name, "input_schema": schema}));
         body["tools"] = tools.collect();

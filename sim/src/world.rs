@@ -313,6 +313,7 @@ async fn serve(site: Site) {
     let serving = tokio::spawn(lockstep_server::serve(listener, server));
     let told = tokio::signal::ctrl_c();
     if told.await.is_ok() {
+        book.open().told = true;
         handle.drain(Duration::from_secs(5)).await;
         let _ = serving.await;
     }

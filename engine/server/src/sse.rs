@@ -11,6 +11,7 @@ use crate::time::sleep;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
+use lockstep_step::planted;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -62,7 +63,8 @@ impl<E: Encoder> Stream<E> {
             self.begun = true;
             self.encoder.begin(&mut out);
         }
-        while out.is_empty() && !self.ended {
+        // Planted: kekzl/imp#762.
+        while (out.is_empty() || planted!(StreamHeldToItsEnd)) && !self.ended {
             let item = select! {
                 biased;
                 item = self.generation.next() => item,

@@ -152,6 +152,7 @@ mod switches {
         OneEndpointUntrimmed "second-endpoint-not-stripped",
         ReasoningCountsTheBlock "reasoning-count-beyond-stop",
         BudgetChargedAhead "budget-charged-before-emission",
+        StreamHeldToItsEnd "stream-hangs-or-buffers",
         // Tags and channels.
         OneCallPerIncrement "many-calls-in-one-delta",
         OneTagPerIncrement "end-and-start-in-one-delta",

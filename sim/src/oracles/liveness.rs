@@ -75,12 +75,11 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
     );
 }
 
-/// How long the engine may not know that a client has gone, steps aside.
+/// How long news may take between a client and the engine, steps aside.
 const NOTICE: Duration = Duration::from_millis(300);
 
-/// Whoever goes away is noticed, and its sequences are given up before they would have ended.
-fn left(run: &Run, bench: &mut Bench<'_>) {
-    // These keep the news from the engine for longer.
+/// Whether nothing keeps news between clients and the engine for long.
+pub(super) fn is_prompt(run: &Run) -> bool {
     let late = [
         Feature::Partition,
         Feature::Freeze,
@@ -89,10 +88,20 @@ fn left(run: &Run, bench: &mut Bench<'_>) {
         Feature::SlowStep,
         Feature::ClockJump,
     ];
-    if late.iter().any(|feature| run.options.has(*feature)) {
+    !late.iter().any(|feature| run.options.has(*feature))
+}
+
+/// How long news may take.
+pub(super) fn notice(run: &Run) -> Duration {
+    NOTICE + 4 * Duration::from_micros(run.options.step_us)
+}
+
+/// Whoever goes away is noticed, and its sequences are given up before they would have ended.
+fn left(run: &Run, bench: &mut Bench<'_>) {
+    if !is_prompt(run) {
         return;
     }
-    let bound = NOTICE + 4 * Duration::from_micros(run.options.step_us);
+    let bound = notice(run);
     for exchange in &run.exchanges {
         let left = match &exchange.outcome {
             Outcome::Left => true,

@@ -1,6 +1,7 @@
-//! Every stream that came whole is a word of its API's automaton.
+//! Every stream that came whole is a word of its API's automaton, and none is kept back until it is whole.
 
 use super::Bench;
+use super::liveness::{is_prompt, notice};
 use crate::client::{BodyEnd, Outcome};
 use crate::reference::Answers;
 use crate::workload::Route;
@@ -32,5 +33,42 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
             Route::Messages => check_message_stream(body),
         };
         bench.check(Some(&wish.id), result);
+    }
+    if is_prompt(run) {
+        kept_back(run, bench);
+    }
+}
+
+/// Whoever left in the middle had been told something, if the engine had said something by then.
+fn kept_back(run: &Run, bench: &mut Bench<'_>) {
+    let bound = notice(run);
+    for exchange in &run.exchanges {
+        let told = match &exchange.outcome {
+            Outcome::Left => 0,
+            Outcome::Response {
+                end: BodyEnd::Left,
+                body,
+                ..
+            } => body.len(),
+            _ => continue,
+        };
+        let wish = &exchange.wish;
+        let lives = run
+            .lives
+            .iter()
+            .map(|life| life.open())
+            .filter(|_| wish.is_stream());
+        for life in lives {
+            let own = life
+                .submits
+                .iter()
+                .filter(|(_, submit)| submit.id == wish.id);
+            let said = own.filter_map(|(seq, _)| life.firsts.get(seq)).min();
+            if let Some(said) = said.filter(|said| **said + bound < exchange.over) {
+                let since = exchange.over - *said;
+                let what = format!("nothing came of it {since:?} after the first piece was there");
+                bench.check(Some(&wish.id), if told > 0 { Ok(()) } else { Err(what) });
+            }
+        }
     }
 }

@@ -89,4 +89,11 @@ pub(super) const FAULTS: &[PlantedFault] = &[
         stage: Stage::Output,
         what: "all tokens of a step are charged to the length before the first is said",
     },
+    PlantedFault {
+        switch: Planted::StreamHeldToItsEnd,
+        tier: Tier::Second,
+        source: "kekzl/imp#762",
+        stage: Stage::Output,
+        what: "a stream is sent when it is whole",
+    },
 ];

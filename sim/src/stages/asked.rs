@@ -5,6 +5,7 @@ use crate::workload::{Route, Wish};
 use crate::world::{Run, model, server_config};
 use lockstep_core::Request;
 use lockstep_server::{ReadRequest, RequestReader};
+use lockstep_step::Matcher;
 use std::collections::BTreeMap;
 
 /// The requests of a run, to be read as often as is wanted.
@@ -23,8 +24,15 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn read(&self, submit: &Submit) -> Option<ReadRequest> {
-        let wish = self.wishes.get(submit.id.as_str())?;
+    /// A matcher for each request that is held, at the start of its answer.
+    pub fn matchers(&self) -> impl Iterator<Item = Box<dyn Matcher>> {
+        self.wishes.values().filter_map(|wish| {
+            let read = self.read(wish)?;
+            self.reader.choice(&read, 0).ok()?.matcher
+        })
+    }
+
+    fn read(&self, wish: &Wish) -> Option<ReadRequest> {
         let read = match wish.route {
             Route::Chat => self.reader.chat(&wish.body),
             Route::Completions => self.reader.completion(&wish.body),
@@ -35,7 +43,7 @@ impl<'a> Asked<'a> {
 
     /// What a submit should have been, its matcher at the start of the answer. None if nobody knows.
     pub fn request(&self, submit: &Submit) -> Option<Request> {
-        let read = self.read(submit)?;
+        let read = self.read(self.wishes.get(submit.id.as_str())?)?;
         self.reader.choice(&read, submit.choice).ok()
     }
 }

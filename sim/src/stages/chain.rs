@@ -133,11 +133,21 @@ fn stage(run: &Run, told: &[EventKind], wanted: &[EventKind], at: usize, num_ope
     if has_tag_error(told) != has_tag_error(wanted) {
         return Stage::Tags;
     }
-    let num_tokens = |kinds: &[EventKind]| kinds.iter().filter(|kind| is_token(kind)).count();
-    if at >= num_open || num_tokens(told) != num_tokens(wanted) {
+    if let (EventKind::Finished(told), EventKind::Finished(wanted)) = (&told[at], &wanted[at])
+        && told.dropped_call != wanted.dropped_call
+    {
+        return Stage::Tags;
+    }
+    if at >= num_open {
         return Stage::Output;
     }
-    let (told, wanted) = (channels(told), channels(wanted));
+    // One may have ended sooner than the other.
+    let num_tokens = |kinds: &[EventKind]| kinds.iter().filter(|kind| is_token(kind)).count();
+    let len = num_tokens(told).min(num_tokens(wanted));
+    let (told, wanted) = (
+        channels(beginning(told, len)),
+        channels(beginning(wanted, len)),
+    );
     let pairs = told.iter().zip(&wanted).enumerate();
     let mut differ = pairs.filter(|(_, (told, wanted))| told != wanted);
     let Some((idx, (here, there))) = differ.next() else {
@@ -150,6 +160,13 @@ fn stage(run: &Run, told: &[EventKind], wanted: &[EventKind], at: usize, num_ope
         || here.1.starts_with(&there.1) && goes_on(&wanted)
         || there.1.starts_with(&here.1) && goes_on(&told);
     if is_moved { Stage::Tags } else { Stage::Output }
+}
+
+/// What so many tokens brought.
+fn beginning(kinds: &[EventKind], num_tokens: usize) -> &[EventKind] {
+    let tokens = kinds.iter().enumerate().filter(|(_, kind)| is_token(kind));
+    let end = tokens.map(|(at, _)| at).nth(num_tokens);
+    &kinds[..end.unwrap_or(kinds.len())]
 }
 
 /// What stands where, neighbours of one channel together.

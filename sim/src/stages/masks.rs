@@ -33,6 +33,8 @@ struct Held {
     end_tokens: Vec<TokenId>,
     tokens: Vec<TokenId>,
     is_over: bool,
+    /// Whether it is over since its matcher refused a token.
+    refused: bool,
 }
 
 struct Walk<'a> {
@@ -68,6 +70,7 @@ impl<'a> Walk<'a> {
             end_tokens: request.end_tokens,
             tokens: Vec::new(),
             is_over: false,
+            refused: false,
         })
     }
 
@@ -121,9 +124,13 @@ impl<'a> Walk<'a> {
             let Finish::Error(RequestError::Matcher(error)) = &finished.finish else {
                 return None;
             };
-            let held = self.held.get_mut(&event.seq).filter(|held| !held.is_over)?;
+            let held = self.held.remove(&event.seq);
+            let mut held = held.or_else(|| self.fresh(event.seq))?;
             let mut mask = Bitmask::none(self.run.model.contract().vocab_size);
-            held.matcher.as_mut()?.fill(&mut mask).ok()?;
+            let goes_on = held.matcher.as_mut()?.fill(&mut mask).is_ok() && !held.refused;
+            if !goes_on {
+                return None;
+            }
             Some(Finding {
                 stage: Stage::Grammar,
                 life: 0,
@@ -143,32 +150,27 @@ impl<'a> Walk<'a> {
             return false;
         };
         let told = turn.masks.and_then(|masks| masks.get(row));
-        let rows = turn
+        let of_this = |at: usize| {
+            let mut own = turn.part.scored.iter().filter_map(|scored| scored.mask);
+            own.any(|row| row.0 as usize == at)
+        };
+        let mut rows = turn
             .masks
             .iter()
             .flat_map(|masks| masks.rows.iter().enumerate());
-        let is_twice =
-            |(at, mask): (usize, &Option<Bitmask>)| at != row.0 as usize && mask.as_ref() == told;
-        let Some(own) = self.held.get(&turn.part.seq) else {
+        let is_twice = rows.any(|(at, mask)| !of_this(at) && mask.as_ref() == told);
+        let own = self.held.get(&turn.part.seq);
+        let (Some(own), false) = (own, is_twice || told.is_none()) else {
             return false;
         };
-        if told.is_none() || rows.into_iter().any(is_twice) {
-            return false;
-        }
         let before = &own.tokens[..own.tokens.len() - 1];
-        let others = self
-            .life
-            .submits
-            .keys()
-            .filter(|&&seq| seq != turn.part.seq);
-        others.into_iter().any(|&seq| {
-            let matcher = self.fresh(seq).and_then(|held| held.matcher);
-            matcher.is_some_and(|mut matcher| {
-                let mut mask = Bitmask::none(self.run.model.contract().vocab_size);
-                before.iter().all(|&token| matcher.consume(token).is_ok())
-                    && matcher.fill(&mut mask).is_ok()
-                    && Some(&mask) == told
-            })
+        let vocab_size = self.run.model.contract().vocab_size;
+        let mut others = self.asked.matchers();
+        others.any(|mut matcher| {
+            let mut mask = Bitmask::none(vocab_size);
+            before.iter().all(|&token| matcher.consume(token).is_ok())
+                && matcher.fill(&mut mask).is_ok()
+                && Some(&mask) == told
         })
     }
 }
@@ -222,7 +224,8 @@ impl Held {
             return;
         }
         let refuses = |matcher: &mut Box<dyn Matcher>| matcher.consume(token).is_err();
-        self.is_over = self.matcher.as_mut().is_some_and(refuses);
+        self.refused = self.matcher.as_mut().is_some_and(refuses);
+        self.is_over = self.refused;
         self.reasoning.push(token, model);
     }
 }

@@ -41,7 +41,9 @@ pub(super) fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)>
 /// The engine stopped over a sequence whose reader had gone.
 fn fault_of_a_left_sequence(life: &Life) -> Option<String> {
     match &life.fault {
-        Some(EngineFault::Sequence { seq, .. }) if life.left.contains(seq) => {
+        Some(EngineFault::Sequence { seq, .. })
+            if life.left.contains(seq) || life.ended_with.contains_key(seq) =>
+        {
             Some(format!("the engine stopped: {}", life.fault.as_ref()?))
         }
         _ => None,
@@ -50,12 +52,9 @@ fn fault_of_a_left_sequence(life: &Life) -> Option<String> {
 
 /// A life that nobody and nothing ended.
 fn ended_by_itself(run: &Run, life: &Life) -> Option<String> {
-    let ends = [Feature::Kill, Feature::Drain, Feature::DeviceLost];
-    let was_told = ends.iter().any(|feature| run.options.has(*feature));
-    let reason = life
-        .ended
-        .as_ref()
-        .filter(|_| !was_told && life.fault.is_none())?;
+    let is_lost = run.options.has(Feature::DeviceLost);
+    let reason = life.ended.as_ref();
+    let reason = reason.filter(|_| !life.told && !is_lost && life.fault.is_none())?;
     Some(format!(
         "the engine stopped, and nobody had told it to: {reason}"
     ))
