@@ -12,6 +12,8 @@ use lockstep_step::planted;
 use madsim::runtime::Runtime;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::sleep;
 
 /// Answers by route and body.
 pub type Answers = BTreeMap<(Route, String), Result<Answer, String>>;
@@ -37,6 +39,9 @@ pub fn answers<'a>(options: &Options, wishes: impl Iterator<Item = &'a Wish>) ->
             for (key, wish) in asked {
                 answers.insert(key, answer(&server, &wish).await);
             }
+            // Its loop ends once nobody can ask it anything more.
+            drop(server);
+            sleep(Duration::from_millis(10)).await;
             answers
         })
     });

@@ -1,5 +1,6 @@
 //! One seed from its number to a judgement, and many of them on as many threads as are wanted.
 
+use crate::life::Life;
 use crate::options::Options;
 use crate::oracles::{Complaint, Judgement, Oracles, judge};
 use crate::reference::answers;
@@ -88,6 +89,10 @@ pub fn try_seed(seed: u64, oracles: Oracles) -> Verdict {
         }));
     if !verdict.is_good() {
         verdict.blame = blame(&run, &found, &verdict.judgement);
+    }
+    // Whoever still holds a book holds an empty one.
+    for life in &run.lives {
+        *life.open() = Life::default();
     }
     verdict
 }

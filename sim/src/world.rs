@@ -246,6 +246,9 @@ async fn world(options: Options, lives: Lives) -> Run {
     };
     let mut is_over = timeout(STORM_MAX, stormed).await.is_ok();
     calm_down(&handle, &server, &clients);
+    for life in taken(&site.lives) {
+        life.open().is_calm = true;
+    }
     let wishes = workload::epilogue(&options);
     let calm = wishes.iter().map(|wish| wish.id.clone()).collect();
     let asked = clients[0].spawn(epilogue(site.desk.clone(), wishes));
@@ -254,6 +257,11 @@ async fn world(options: Options, lives: Lives) -> Run {
     sleep(Duration::from_secs(2)).await;
     let page = clients[0].spawn(client::get("/metrics")).await;
     operating.abort();
+    // Tasks that are never run again would be kept for good, and all that they hold.
+    for machine in clients.iter().chain([&server, &operator]) {
+        handle.kill(machine.id());
+    }
+    sleep(Duration::from_millis(10)).await;
     Run {
         model: model(&options),
         options,
