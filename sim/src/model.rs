@@ -69,8 +69,10 @@ const WORDS: &[&str] = &[
     "\"}\n",
     ">\n",
     "\n<",
-    "</tool_call> <tool_call>",
+    END_AND_START,
 ];
+
+const END_AND_START: &str = "</tool_call> <tool_call>";
 
 /// Control tokens; those from `<think>` on are tags of formats.
 const CONTROL: &[&str] = &[
@@ -159,13 +161,23 @@ impl ToyModel {
         ends.map(|tag| self.control(tag)).collect()
     }
 
-    /// The longest token at each place; control tokens only where they count as such.
+    /// Control tokens first, where they count as such, and between them the longest word at each place.
     pub fn encode(&self, text: &str, control: bool) -> Vec<TokenId> {
+        let tags = CONTROL.iter().filter(|_| control);
+        let found = tags.filter_map(|tag| Some((text.find(tag)?, *tag))).min();
+        let Some((at, tag)) = found else {
+            return self.words(text);
+        };
+        let (before, after) = (self.words(&text[..at]), &text[at + tag.len()..]);
+        [before, vec![self.control(tag)], self.encode(after, control)].concat()
+    }
+
+    fn words(&self, text: &str) -> Vec<TokenId> {
         let (mut rest, mut ids) = (text.as_bytes(), Vec::new());
         while let Some(&first) = rest.first() {
             let fits = |id: &&TokenId| {
                 let idx = id.0 as usize;
-                (control || idx < self.first_control) && rest.starts_with(&self.tokens[idx])
+                idx < self.first_control && rest.starts_with(&self.tokens[idx])
             };
             let Some(&id) = self.by_byte[first as usize].iter().find(fits) else {
                 break;
@@ -245,6 +257,13 @@ impl ToyModel {
                 // The characters of one are cut into bytes.
                 match idx {
                     3 => output.extend(body.bytes().map(|byte| TokenId(u32::from(byte)))),
+                    // The end of one call and the start of the next are one token of another.
+                    12 => {
+                        let (first, second) = body.split_once(END_AND_START).unwrap_or_default();
+                        output.extend(self.encode(first, true));
+                        output.extend(self.words(END_AND_START));
+                        output.extend(self.encode(second, true));
+                    }
                     _ => output.extend(self.encode(body, true)),
                 }
                 output.push(self.control("<|endoftext|>"));

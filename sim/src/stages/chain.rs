@@ -74,7 +74,13 @@ fn one(run: &Run, idx: usize, life: &Life, seq: SeqId, draws: &[(u64, Draw)]) ->
         .map(|(step, _)| *step);
     let open = again(run, submit, &only, true);
     Some(Finding {
-        stage: stage(run, &told, &wanted, at, open.len()),
+        stage: stage(
+            run,
+            (&told, &wanted),
+            at,
+            open.len(),
+            !submit.stop_strings.is_empty(),
+        ),
         life: idx,
         step,
         what: format!("{seq:?} said {:?}, wanted {:?}", told[at], wanted[at]),
@@ -119,8 +125,15 @@ fn has_tag_error(kinds: &[EventKind]) -> bool {
     kinds.iter().any(is)
 }
 
-/// Who is to blame for the difference at a place. `num_open` events come before the end is known.
-fn stage(run: &Run, told: &[EventKind], wanted: &[EventKind], at: usize, num_open: usize) -> Stage {
+/// Who is to blame for the difference at a place. `num_open` events come before the end is known;
+/// `stops`: it may end at a string.
+fn stage(
+    run: &Run,
+    (told, wanted): (&[EventKind], &[EventKind]),
+    at: usize,
+    num_open: usize,
+    stops: bool,
+) -> Stage {
     if let (EventKind::Token { token, bytes, .. }, EventKind::Token { bytes: whole, .. }) =
         (&told[at], &wanted[at])
     {
@@ -151,9 +164,17 @@ fn stage(run: &Run, told: &[EventKind], wanted: &[EventKind], at: usize, num_ope
     let pairs = told.iter().zip(&wanted).enumerate();
     let mut differ = pairs.filter(|(_, (told, wanted))| told != wanted);
     let Some((idx, (here, there))) = differ.next() else {
-        // Calls that were never seen.
-        let is_short = told.len() < wanted.len() && wanted[told.len()].0.starts_with("call");
-        return if is_short { Stage::Tags } else { Stage::Output };
+        // Calls that were never seen, what stood behind one, or what only a parser holds back.
+        let is_call =
+            |part: Option<&(String, String)>| part.is_some_and(|part| part.0.starts_with("call"));
+        let is_short =
+            told.len() < wanted.len() && (is_call(told.last()) || is_call(wanted.get(told.len())));
+        let is_early = told.len() > wanted.len() && !stops;
+        return if is_short || is_early {
+            Stage::Tags
+        } else {
+            Stage::Output
+        };
     };
     let goes_on = |list: &[(String, String)]| idx + 1 < list.len();
     let is_moved = here.0 != there.0

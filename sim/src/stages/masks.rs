@@ -31,7 +31,6 @@ struct Held {
     matcher: Option<Box<dyn Matcher>>,
     reasoning: Reasoning,
     end_tokens: Vec<TokenId>,
-    tokens: Vec<TokenId>,
     is_over: bool,
     /// Whether it is over since its matcher refused a token.
     refused: bool,
@@ -68,7 +67,6 @@ impl<'a> Walk<'a> {
             reasoning: Reasoning::new(TagParser::new(request.tags), request.reasoning),
             matcher: request.matcher,
             end_tokens: request.end_tokens,
-            tokens: Vec::new(),
             is_over: false,
             refused: false,
         })
@@ -91,7 +89,7 @@ impl<'a> Walk<'a> {
             let wrong = held.differs(turn, idx, vocab_size);
             held.take(draw.token, self.run.model.as_ref());
             if let Some((stage, what)) = wrong {
-                let is_anothers = stage == Stage::Grammar && self.is_anothers(turn, idx);
+                let is_anothers = stage == Stage::Grammar && self.is_anothers(seq);
                 return Some(Finding {
                     stage: if is_anothers { Stage::Package } else { stage },
                     life: 0,
@@ -143,34 +141,26 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Whether the row is what another request's constraint allows after the same tokens, and of no other row of the
-    /// step: then it is not the row but the grammar that was taken for another.
-    fn is_anothers(&self, turn: &Turn<'_>, idx: usize) -> bool {
-        let Some(row) = turn.part.scored[idx].mask else {
-            return false;
-        };
-        let told = turn.masks.and_then(|masks| masks.get(row));
-        let of_this = |at: usize| {
-            let mut own = turn.part.scored.iter().filter_map(|scored| scored.mask);
-            own.any(|row| row.0 as usize == at)
-        };
-        let mut rows = turn
-            .masks
-            .iter()
-            .flat_map(|masks| masks.rows.iter().enumerate());
-        let is_twice = rows.any(|(at, mask)| !of_this(at) && mask.as_ref() == told);
-        let own = self.held.get(&turn.part.seq);
-        let (Some(own), false) = (own, is_twice || told.is_none()) else {
-            return false;
-        };
-        let before = &own.tokens[..own.tokens.len() - 1];
-        let vocab_size = self.run.model.contract().vocab_size;
+    /// Whether all rows of a sequence are those of another request's constraint: then it is no row that is wrong, but
+    /// the grammar that was taken for another.
+    fn is_anothers(&self, seq: SeqId) -> bool {
+        let turns = turns(self.life);
+        let own: Vec<&Turn<'_>> = turns.iter().filter(|turn| turn.part.seq == seq).collect();
         let mut others = self.asked.matchers();
-        others.any(|mut matcher| {
-            let mut mask = Bitmask::none(vocab_size);
-            before.iter().all(|&token| matcher.consume(token).is_ok())
-                && matcher.fill(&mut mask).is_ok()
-                && Some(&mask) == told
+        others.any(|mut matcher| own.iter().all(|turn| self.explains(&mut matcher, turn)))
+    }
+
+    fn explains(&self, matcher: &mut Box<dyn Matcher>, turn: &Turn<'_>) -> bool {
+        let contract = self.run.model.contract();
+        let mut drawn = turn.draws.iter().enumerate();
+        drawn.all(|(idx, draw)| {
+            let row = turn.part.scored[idx].mask;
+            let told = row.and_then(|row| turn.masks?.get(row));
+            let mut mask = Bitmask::none(contract.vocab_size);
+            let is_right = matcher.fill(&mut mask).is_ok() && Some(&mask) == told;
+            is_right
+                && (contract.end_tokens.contains(&draw.token)
+                    || matcher.consume(draw.token).is_ok())
         })
     }
 }
@@ -218,7 +208,6 @@ impl Held {
     }
 
     fn take(&mut self, token: TokenId, model: &dyn ChatModel) {
-        self.tokens.push(token);
         if self.end_tokens.contains(&token) {
             self.is_over = true;
             return;
