@@ -50,10 +50,7 @@ impl Answer {
             let code = error["code"]
                 .as_str()
                 .ok_or_else(|| format!("no error code in {body}"))?;
-            if !error["message"]
-                .as_str()
-                .is_some_and(|text| !text.is_empty())
-            {
+            if error["message"].as_str().is_none_or(str::is_empty) {
                 return Err(format!("an error without a message: {body}"));
             }
             return Ok(Answer {

@@ -15,12 +15,12 @@ impl Rng {
         let mut rng = Rng {
             state: seed.wrapping_mul(0xd134_2543_de82_ef95) ^ lane,
         };
-        rng.state = rng.next();
+        rng.state = rng.word();
         rng
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.state;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +30,7 @@ impl Rng {
 
     /// A number below `n`, which is at least 1.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.word() % n
     }
 
     /// A number from `low` to `high`, both included.

@@ -139,7 +139,10 @@ pub fn hunt_here(id: &str, seeds: u64) -> bool {
     };
     for seed in 0..seeds {
         let (sender, receiver) = channel();
-        std::thread::spawn(move || sender.send(try_seed(seed, ALL)));
+        std::thread::spawn(move || {
+            // Whoever waits no longer has seen a hang.
+            let _ = sender.send(Box::new(try_seed(seed, ALL)));
+        });
         let Ok(verdict) = receiver.recv_timeout(HANGS) else {
             hunted = Hunted {
                 seeds: seed + 1,
