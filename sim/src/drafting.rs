@@ -30,7 +30,7 @@ pub struct Drafted {
 
 /// Looks at all drafts of a life.
 pub fn drafting(life: &Life, options: &Options) -> Drafted {
-    let fates = reflection(life, options).fates;
+    let fates = &reflection(life, options).fates;
     let mut asked: BTreeMap<(StepId, SeqId), (&SeqProposalPlan, &[TokenId])> = BTreeMap::new();
     for (step, plan, proposals) in &life.proposals {
         for ask in &plan.seqs {

@@ -6,6 +6,7 @@ pub mod answer;
 pub mod client;
 pub mod coverage;
 pub mod drafting;
+pub mod extremes;
 pub mod life;
 pub mod mirror;
 pub mod model;

@@ -1,17 +1,18 @@
 //! What a server did from its start to its end, written down by those who watch it: every plan, mask and answer of the
 //! backend, every request, event and turn. Oracles and verdicts read it; nothing in the server does.
 
+use crate::mirror::Seen;
 use lockstep_core::{
     Engine, EngineFault, Event, EventKind, ReasoningBudget, Refusal, Request, Speculation, Stats,
 };
 use lockstep_server::Observer;
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
+    BLOCK_LEN, Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
     SamplingParams, SeqId, StepId, StepOutput, StepPlan, TokenId,
 };
 use lockstep_tags::ParserOptions;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -60,6 +61,8 @@ pub struct Submit {
 pub enum Mishap {
     /// The step failed, in this of its three phases.
     StepError(u32),
+    /// The first step from here on that computes a whole block or more failed before anything was computed.
+    LongStepError,
     /// The device went away.
     DeviceLost,
     /// The step took so long.
@@ -109,6 +112,8 @@ pub struct Life {
     pub ended: Option<String>,
     /// What went wrong on purpose, by step.
     pub mishaps: BTreeMap<StepId, Mishap>,
+    /// What the mirror saw of it, once it is over and somebody has looked.
+    pub seen: OnceLock<Seen>,
 }
 
 /// Who writes a life down, and who reads it.
@@ -252,6 +257,22 @@ impl<B: Backend> Watched<B> {
         }
     }
 
+    fn fails_if_long(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
+        let is_long = plan.num_query_tokens() >= BLOCK_LEN as usize;
+        let waits = |(at, mishap): (&u64, &Mishap)| {
+            (*at <= plan.step.0 && *mishap == Mishap::LongStepError).then_some(*at)
+        };
+        let waiting = self.mishaps.iter().find_map(waits).filter(|_| is_long);
+        let Some(at) = waiting else {
+            return Ok(());
+        };
+        self.mishaps.remove(&at);
+        let mut life = self.book.open();
+        life.mishaps.insert(plan.step, Mishap::LongStepError);
+        let message = format!("step {} fails on purpose", plan.step);
+        Err(BackendError::Device(message))
+    }
+
     fn note<T>(
         &self,
         step: StepId,
@@ -283,11 +304,14 @@ impl<B: Backend> Backend for Watched<B> {
                 is_ahead: before.is_some_and(|before| before.output.is_none()),
             };
             life.steps.insert(plan.step, step);
-            if let Some(mishap) = self.mishaps.get(&plan.step.0) {
+            let own = self.mishaps.get(&plan.step.0);
+            if let Some(mishap) = own.filter(|own| **own != Mishap::LongStepError) {
                 life.mishaps.insert(plan.step, mishap.clone());
             }
         }
-        let result = self.fails(plan.step, 0);
+        let result = self
+            .fails(plan.step, 0)
+            .and_then(|()| self.fails_if_long(plan));
         let result = result.and_then(|()| self.inner.forward(plan));
         self.note(plan.step, result)
     }

@@ -320,8 +320,22 @@ impl Mirror {
                 let known = draws.iter().take(num_known(part, step.masks));
                 known.map(|draw| draw.token).collect()
             });
-            if let Some(fate) = sequence.answer(step.plan.step, draws.as_deref()) {
-                self.seen.fates.insert((step.plan.step, part.seq), fate);
+            let lost_at = sequence.lost_at();
+            let Some(fate) = sequence.answer(step.plan.step, draws.as_deref()) else {
+                continue;
+            };
+            let grew = fate.counts && draws.is_some_and(|draws| !draws.is_empty());
+            self.seen.fates.insert((step.plan.step, part.seq), fate);
+            if let Some(num_output) = lost_at.filter(|_| grew) {
+                self.seen.mistakes.push(Mistake {
+                    step: step.plan.step,
+                    seq: part.seq,
+                    stage: Stage::Overlap,
+                    what: format!(
+                        "{:?} lost its blocks after {num_output} tokens, while step {} was in flight",
+                        part.seq, step.plan.step
+                    ),
+                });
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::life::Life;
 use crate::options::Options;
 use crate::oracles::{Complaint, Judgement, Oracles, judge};
 use crate::reference::answers;
-use crate::stages::{blame, findings, of_file};
+use crate::stages::{blame, findings, of_panic};
 use crate::verdict::Stage;
 use crate::world::{self, Run};
 use std::collections::BTreeMap;
@@ -52,8 +52,8 @@ pub fn try_seed(seed: u64, oracles: Oracles) -> Verdict {
         Ok(Err((run, words))) => {
             let found = findings(&run).into_iter().next();
             let found = found.map(|finding| (finding.stage, finding.what));
-            let of_file = || of_file(&words).map(|stage| (stage, words.clone()));
-            verdict.blame = found.or_else(of_file);
+            let of_panic = || of_panic(&run, &words).map(|stage| (stage, words.clone()));
+            verdict.blame = found.or_else(of_panic);
             verdict.panic = Some(words);
             return verdict;
         }

@@ -1,6 +1,7 @@
 //! What the clients of a run do: requests of both APIs with whatever the run's features bring, and what is no request at
 //! all. It must never know what the server will answer.
 
+use crate::extremes;
 use crate::model::{BROKEN_WORD, CALLS, NUM_SCRIPTS, POISON, REFUSED_WORD, STRUCTURED, trigger};
 use crate::options::{Feature, Options};
 use crate::rng::Rng;
@@ -148,6 +149,8 @@ fn wish(options: &Options, rng: &mut Rng, id: String) -> Wish {
         Route::Messages => messages(options, rng),
     };
     common(options, rng, route, &mut body);
+    let (route, mut body) = extremes::instead(options, &id).unwrap_or((route, body));
+    extremes::stretch(options, &id, &mut body);
     let step_ms = (options.step_us / 1000).max(1);
     let manner = match rng.below(10) {
         0..4 if options.has(Feature::Cancels) => Manner::Leave(rng.within(0, 40 * step_ms)),

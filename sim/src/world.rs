@@ -366,6 +366,7 @@ fn mishaps(options: &Options, life: usize) -> BTreeMap<u64, Mishap> {
     if options.has(Feature::StepError) {
         for _ in 0..2 {
             mishaps.insert(rng.within(1, 120), Mishap::StepError(rng.below(3) as u32));
+            mishaps.insert(rng.within(1, 60), Mishap::LongStepError);
         }
     }
     if options.has(Feature::DeviceLost) {

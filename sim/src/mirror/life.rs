@@ -6,8 +6,12 @@ use crate::options::Options;
 use lockstep_core::EventKind;
 use std::collections::BTreeMap;
 
-/// What the mirror sees of a server's life.
-pub fn reflection(life: &Life, options: &Options) -> Seen {
+/// What the mirror sees of a server's life, once it is over.
+pub fn reflection<'a>(life: &'a Life, options: &Options) -> &'a Seen {
+    life.seen.get_or_init(|| look(life, options))
+}
+
+fn look(life: &Life, options: &Options) -> Seen {
     let steps = life.steps.values().map(|step| Recorded {
         plan: &step.plan,
         masks: step.masks.as_ref(),

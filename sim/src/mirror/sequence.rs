@@ -111,6 +111,13 @@ impl Sequence {
             .is_some_and(|lost| lost.0 >= num_output)
     }
 
+    /// How many tokens of output it has, if it lost its blocks with these and has not come back.
+    pub(super) fn lost_at(&self) -> Option<usize> {
+        let num_output = self.num_committed - self.num_prompt;
+        let lost = self.preempted.front()?;
+        (*lost == (num_output, false)).then_some(num_output)
+    }
+
     /// The part in flight that it goes on from.
     fn flight(&self) -> Option<&Flight> {
         let last = self.flights.last();

@@ -7,7 +7,8 @@ use crate::world::Run;
 
 pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
     for (idx, life) in run.lives.iter().enumerate() {
-        let seen = reflection(&life.open(), &run.options);
+        let life = life.open();
+        let seen = reflection(&life, &run.options);
         // A server that was asked nothing has nothing to look at.
         if let Some(mistake) = seen.mistakes.first() {
             bench.check(None, Err(format!("life {idx}: {}", mistake.what)));

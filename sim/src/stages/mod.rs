@@ -78,8 +78,14 @@ pub fn blame(run: &Run, found: &[Finding], judgement: &Judgement) -> Option<(Sta
     outside::blame(run, judgement)
 }
 
-/// The stage of code that panicked, by its file.
-pub fn of_file(path: &str) -> Option<Stage> {
+/// The stage of code that panicked, by what it was about or else by its file.
+pub fn of_panic(run: &Run, words: &str) -> Option<Stage> {
+    let plans = words.contains("engine/core/src/engine/plan");
+    let about = plans.then(|| plans::of_panic(run)).flatten();
+    about.or_else(|| of_file(words))
+}
+
+fn of_file(path: &str) -> Option<Stage> {
     let of = [
         ("engine/tags/", Stage::Tags),
         ("engine/grammar/", Stage::Grammar),

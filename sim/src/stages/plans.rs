@@ -3,12 +3,12 @@
 
 use super::Finding;
 use crate::drafting::drafting;
-use crate::life::Life;
+use crate::life::{Life, Submit};
 use crate::mirror::reflection;
 use crate::verdict::Stage;
 use crate::world::Run;
 use lockstep_core::{EngineFault, EventKind, Finish, RequestError};
-use lockstep_step::{PlanError, PlanRule, SeqPlan};
+use lockstep_step::{BLOCK_LEN, PlanError, PlanRule, SeqId, SeqPlan, StepId};
 
 pub(super) fn check(run: &Run) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -22,8 +22,8 @@ pub(super) fn check(run: &Run) -> Vec<Finding> {
                 what,
             });
         };
-        for mistake in reflection(&life, &run.options).mistakes {
-            note(mistake.stage, mistake.step.0, mistake.what);
+        for mistake in &reflection(&life, &run.options).mistakes {
+            note(mistake.stage, mistake.step.0, mistake.what.clone());
         }
         for event in &life.events {
             if let EventKind::Finished(finished) = &event.kind
@@ -36,7 +36,7 @@ pub(super) fn check(run: &Run) -> Vec<Finding> {
             }
         }
         if let Some(fault) = &life.fault
-            && let Some(stage) = of_fault(fault)
+            && let Some(stage) = of_fault(&life, fault)
         {
             let last = life.steps.keys().next_back().map_or(0, |last| last.0);
             note(stage, last, format!("the engine stopped: {fault}"));
@@ -70,12 +70,37 @@ fn of_rule(error: &PlanError, last: Option<&SeqPlan>) -> Stage {
 }
 
 /// Who breaks this invariant; none where it is no plan's.
-fn of_fault(fault: &EngineFault) -> Option<Stage> {
+fn of_fault(life: &Life, fault: &EngineFault) -> Option<Stage> {
     match fault {
         EngineFault::Sequence { detail, .. } if detail.contains("none is left") => {
             Some(Stage::Speculation)
         }
+        // An answer that does not fit, while the next step was on its way.
+        EngineFault::OutputShape { step, .. } => {
+            let next = life.steps.get(&StepId(step.0 + 1));
+            match next.is_some_and(|next| next.is_ahead) {
+                true => Some(Stage::Overlap),
+                false => Some(Stage::Kernel),
+            }
+        }
         EngineFault::UnknownStep { .. } | EngineFault::MasksTooEarly { .. } => Some(Stage::Overlap),
         _ => None,
     }
+}
+
+/// The stage of code that panicked while it planned: with a request that was not admitted yet, all of whose tokens were
+/// computed before, the cache found more than it may.
+pub(super) fn of_panic(run: &Run) -> Option<Stage> {
+    let life = run.lives.last()?.open();
+    let parts = || life.steps.values().flat_map(|step| &step.plan.seqs);
+    let is_planned = |seq: &SeqId| parts().any(|part| part.seq == *seq);
+    let new = life.submits.iter().filter(|(seq, _)| !is_planned(seq));
+    let mut whole =
+        new.filter(|(_, submit)| submit.prompt.len().is_multiple_of(BLOCK_LEN as usize));
+    let is_known = |new: &Submit| {
+        let olds = life.submits.iter().filter(|(seq, _)| is_planned(seq));
+        let mut olds = olds.filter(|(_, old)| old.cache_salt == new.cache_salt);
+        olds.any(|(_, old)| old.prompt.starts_with(&new.prompt))
+    };
+    whole.any(|(_, new)| is_known(new)).then_some(Stage::Cache)
 }

@@ -33,7 +33,7 @@ pub(super) fn stage(run: &Run, finding: &Finding, fault: Option<Planted>) -> Sta
         return finding.stage;
     };
     let life = book.open();
-    let fates = reflection(&life, &run.options).fates;
+    let fates = &reflection(&life, &run.options).fates;
     let ways = [
         (Drafts::Stay, Stage::Overlap),
         (Drafts::AreCommitted, Stage::Speculation),
@@ -44,7 +44,7 @@ pub(super) fn stage(run: &Run, finding: &Finding, fault: Option<Planted>) -> Sta
         _ => ways.len(),
     };
     for (drafts, stage) in ways.into_iter().take(num_ways) {
-        let steps = steps(&life, &fates, drafts);
+        let steps = steps(&life, fates, drafts);
         if agree(&run.options, &steps, fault) {
             return stage;
         }
