@@ -149,7 +149,7 @@ impl Mirror {
                 continue;
             };
             let looked = sequence
-                .place(part, before.is_some())
+                .place(part, step.plan.step, before.is_some())
                 .and_then(|()| sequence.check_tokens(part))
                 .and_then(|()| self.check_contents(part))
                 .and_then(|()| match before {
@@ -327,15 +327,8 @@ impl Mirror {
             let grew = fate.counts && draws.is_some_and(|draws| !draws.is_empty());
             self.seen.fates.insert((step.plan.step, part.seq), fate);
             if let Some(num_output) = lost_at.filter(|_| grew) {
-                self.seen.mistakes.push(Mistake {
-                    step: step.plan.step,
-                    seq: part.seq,
-                    stage: Stage::Overlap,
-                    what: format!(
-                        "{:?} lost its blocks after {num_output} tokens, while step {} was in flight",
-                        part.seq, step.plan.step
-                    ),
-                });
+                let what = format!("lost its blocks after {num_output} tokens, in flight");
+                self.blame(step, part.seq, Stage::Overlap, what);
             }
         }
     }

@@ -37,6 +37,9 @@ enum Command {
         /// Prints every try of a client and every part of a step.
         #[arg(long)]
         trace: bool,
+        /// With this planted fault switched on.
+        #[arg(long)]
+        planted: Option<String>,
     },
     /// Runs many seeds.
     Seeds {
@@ -91,7 +94,11 @@ enum Command {
 pub(crate) fn main() -> ExitCode {
     keep_panics();
     let is_good = match Args::parse().command {
-        Command::Run { seed, trace } => one(seed, trace),
+        Command::Run {
+            seed,
+            trace,
+            planted,
+        } => planted.is_none_or(|id| planted::switch_on(&id)) && one(seed, trace),
         Command::Seeds {
             count,
             from,

@@ -53,6 +53,8 @@ pub(super) struct Sequence {
     /// Whether its last part had drafts.
     pub(super) had_drafts: bool,
     pub(super) flights: Vec<Flight>,
+    /// The last step that it was in.
+    last_step: Option<StepId>,
     /// Tokens of output each time that it lost its blocks, and whether it may have come back already.
     preempted: VecDeque<(usize, bool)>,
 }
@@ -73,6 +75,7 @@ impl Sequence {
             is_admitted: false,
             had_drafts: false,
             flights: Vec::new(),
+            last_step: None,
             preempted: asked
                 .preempted
                 .iter()
@@ -126,8 +129,15 @@ impl Sequence {
 
     /// Whether a part begins where its sequence stands, or where one begins that comes anew or back. Then takes what is
     /// in flight to be right.
-    pub(super) fn place(&mut self, part: &SeqPlan, is_ahead: bool) -> Result<(), (Stage, String)> {
+    pub(super) fn place(
+        &mut self,
+        part: &SeqPlan,
+        step: StepId,
+        is_ahead: bool,
+    ) -> Result<(), (Stage, String)> {
         self.settle();
+        let last_step = self.last_step.replace(step);
+        let follows = last_step.is_some_and(|last| last.0 + 1 == step.0);
         let start = part.start.0 as usize;
         let flight = self.flight().filter(|_| is_ahead).cloned();
         let standing = flight.as_ref().map_or(self.computed, Flight::end);
@@ -142,7 +152,8 @@ impl Sequence {
         }
         if start == standing {
             if let Some(lost) = self.preempted.front_mut() {
-                lost.1 |= is_border && lost.0 == num_output;
+                // Nobody loses blocks and comes back between two steps.
+                lost.1 |= is_border && lost.0 == num_output && !follows;
             }
             if let Some(flight) = flight.filter(|flight| flight.is_scored) {
                 flight
@@ -166,30 +177,36 @@ impl Sequence {
                 format!("begins at {start}, and stands at {standing}"),
             ));
         }
+        let is_in_flight = flight.is_some();
+        self.come_back(start, standing, is_in_flight)
+    }
+
+    /// Begins anew with what was found of it, if it did lose its blocks with the tokens that it has.
+    fn come_back(
+        &mut self,
+        start: usize,
+        standing: usize,
+        is_in_flight: bool,
+    ) -> Result<(), (Stage, String)> {
         self.is_admitted = true;
         self.computed = start;
-        if flight.is_some() {
-            return Err((
-                Stage::Overlap,
-                "begins anew while a step is in flight".to_owned(),
-            ));
+        let num_output = self.num_committed - self.num_prompt;
+        let wrong = |what: String| Err((Stage::Overlap, what));
+        if is_in_flight {
+            return wrong("begins anew while a step is in flight".to_owned());
         }
         while let Some((lost_at, may_be_back)) = self.preempted.pop_front() {
             if lost_at == num_output {
                 return Ok(());
             }
             if !may_be_back {
-                let what = format!(
+                return wrong(format!(
                     "lost its blocks after {lost_at} tokens and has {num_output}: \
                      a step in flight counted"
-                );
-                return Err((Stage::Overlap, what));
+                ));
             }
         }
-        Err((
-            Stage::Overlap,
-            format!("begins anew at {start}, and stands at {standing}"),
-        ))
+        wrong(format!("begins anew at {start}, and stands at {standing}"))
     }
 
     /// Whether a part computes the tokens that its sequence has.

@@ -240,7 +240,7 @@ fn what_a_step_in_flight_names_is_not_written() {
 
 #[test]
 fn who_lost_its_blocks_begins_anew_with_what_it_had() {
-    for (lost_at, wanted) in [(3, None), (1, Some((Stage::Overlap, 2)))] {
+    for (lost_at, wanted) in [(3, None), (1, Some((Stage::Overlap, 1)))] {
         let mut script = drafted();
         if let Some(first) = script.prompts.get_mut(&SeqId(1)) {
             first.2.push(lost_at);

@@ -65,7 +65,10 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
         let result = if is_right { Ok(()) } else { Err(what()) };
         bench.check(Some(&wish.id), result);
     }
-    if is_answered && num_again < 2 {
+    let second = format!("{AGAIN}1t0");
+    let mut lives = run.lives.iter().map(|life| life.open());
+    let has_failed = lives.any(|life| life.failed_a_step_of(&second));
+    if is_answered && num_again < 2 && !has_failed {
         bench.check(
             None,
             Err("the same prompt was not answered twice".to_owned()),

@@ -123,14 +123,23 @@ fn in_a_process(fault: &PlantedFault, seeds: u64) -> Hunted {
     })
 }
 
+/// Switches a fault on, in this process. False if there is none of this name.
+pub fn switch_on(id: &str) -> bool {
+    let faults = all();
+    let fault = faults.iter().find(|fault| fault.switch.id() == id);
+    if fault.is_none() {
+        println!("there is no planted fault {id:?}");
+    }
+    fault
+        .map(|fault| planted::set(Some(fault.switch)))
+        .is_some()
+}
+
 /// Hunts one fault in this process, and prints what came of it as JSON.
 pub fn hunt_here(id: &str, seeds: u64) -> bool {
-    let faults = all();
-    let Some(fault) = faults.iter().find(|fault| fault.switch.id() == id) else {
-        println!("there is no planted fault {id:?}");
+    if !switch_on(id) {
         return false;
-    };
-    planted::set(Some(fault.switch));
+    }
     let mut hunted = Hunted {
         seeds,
         oracle: None,

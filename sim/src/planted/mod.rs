@@ -14,7 +14,7 @@ mod sampler;
 mod speculation;
 mod tags;
 
-pub use hunt::{hunt_here, table};
+pub use hunt::{hunt_here, switch_on, table};
 
 use crate::verdict::Stage;
 use lockstep_step::planted::Planted;

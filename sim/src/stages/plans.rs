@@ -7,7 +7,7 @@ use crate::life::{Life, Submit};
 use crate::mirror::reflection;
 use crate::verdict::Stage;
 use crate::world::Run;
-use lockstep_core::{EngineFault, EventKind, Finish, RequestError};
+use lockstep_core::{EngineFault, Event, EventKind, Finish, RequestError};
 use lockstep_step::{BLOCK_LEN, PlanError, PlanRule, SeqId, SeqPlan, StepId};
 
 pub(super) fn check(run: &Run) -> Vec<Finding> {
@@ -88,19 +88,23 @@ fn of_fault(life: &Life, fault: &EngineFault) -> Option<Stage> {
     }
 }
 
-/// The stage of code that panicked while it planned: with a request that was not admitted yet, all of whose tokens were
-/// computed before, the cache found more than it may.
+/// The stage of code that panicked while it planned: with a request to be admitted that fills blocks to their ends, the
+/// cache found more than it may.
 pub(super) fn of_panic(run: &Run) -> Option<Stage> {
     let life = run.lives.last()?.open();
     let parts = || life.steps.values().flat_map(|step| &step.plan.seqs);
-    let is_planned = |seq: &SeqId| parts().any(|part| part.seq == *seq);
-    let new = life.submits.iter().filter(|(seq, _)| !is_planned(seq));
-    let mut whole =
-        new.filter(|(_, submit)| submit.prompt.len().is_multiple_of(BLOCK_LEN as usize));
-    let is_known = |new: &Submit| {
-        let olds = life.submits.iter().filter(|(seq, _)| is_planned(seq));
-        let mut olds = olds.filter(|(_, old)| old.cache_salt == new.cache_salt);
-        olds.any(|(_, old)| old.prompt.starts_with(&new.prompt))
+    let fills_blocks = |seq: SeqId, submit: &Submit| {
+        let events = life.events.iter().filter(|event| event.seq == seq);
+        let is_token = |event: &&Event| matches!(event.kind, EventKind::Token { .. });
+        let is_end = |event: &Event| matches!(event.kind, EventKind::Finished(_));
+        let len = submit.prompt.len() + events.clone().filter(is_token).count();
+        len.is_multiple_of(BLOCK_LEN as usize) && !events.clone().any(is_end)
     };
-    whole.any(|(_, new)| is_known(new)).then_some(Stage::Cache)
+    let waits = |seq: SeqId| {
+        let lost = |event: &Event| event.seq == seq && event.kind == EventKind::Preempted;
+        !parts().any(|part| part.seq == seq) || life.events.iter().any(lost)
+    };
+    let mut submits = life.submits.iter();
+    let found = submits.any(|(seq, submit)| fills_blocks(*seq, submit) && waits(*seq));
+    found.then_some(Stage::Cache)
 }
