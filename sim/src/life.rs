@@ -258,7 +258,8 @@ impl<B: Backend> Watched<B> {
     }
 
     fn fails_if_long(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
-        let is_long = plan.num_query_tokens() >= BLOCK_LEN as usize;
+        let is_calm = self.book.open().is_calm;
+        let is_long = !is_calm && plan.num_query_tokens() >= BLOCK_LEN as usize;
         let waits = |(at, mishap): (&u64, &Mishap)| {
             (*at <= plan.step.0 && *mishap == Mishap::LongStepError).then_some(*at)
         };
