@@ -1,5 +1,5 @@
-//! A client: speaks HTTP over the simulated network as its script says, tries again as real ones do, and writes down what
-//! it got, byte for byte. It must never know how the server works inside.
+//! A client: speaks HTTP over the simulated network as its script says, tries again as real ones do, and writes
+//! down what it got, byte for byte. It must never know how the server works inside.
 
 use crate::pipeline;
 use crate::workload::{Act, Manner, Wish};

@@ -3,8 +3,8 @@
 #[cfg(not(all(madsim, planted)))]
 fn main() -> std::process::ExitCode {
     eprintln!(
-        "this build has no simulated world: run `just sim`, or `cargo sim-run`, and export no RUSTFLAGS, \
-         which would undo their flags"
+        "this build has no simulated world: run `just sim`, or `cargo sim-run`, and export no \
+         RUSTFLAGS, which would undo their flags"
     );
     std::process::ExitCode::from(2)
 }

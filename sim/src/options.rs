@@ -208,61 +208,12 @@ impl Options {
             true => 1024,
             false => rng.pick(&[320, 448, 512, 500]),
         };
-        let per_seq = u32::div_ceil(seq_len_max, BLOCK_LEN);
         let max_num_seqs = match has(Feature::FewSeqs) {
             true => rng.within(1, 3) as u32,
             false => rng.within(4, 12) as u32,
         };
-        let num_blocks = match has(Feature::FewBlocks) {
-            // Fewer than the longest sequence needs, or hardly more.
-            true => per_seq - 2 + rng.within(0, 4) as u32,
-            false => per_seq * max_num_seqs.min(8) + rng.within(0, 9) as u32,
-        };
-        let rows_max = u64::from(max_num_seqs);
-        let num_rows = match (has(Feature::Rows) || is_embedded, has(Feature::FewBlocks)) {
-            (false, _) => 0,
-            (true, true) => rng.within(2, 3 * rows_max + 2) as u32,
-            (true, false) => rng.within(3 * rows_max, 16 * rows_max) as u32,
-        };
-        let query_tokens_max = rng.pick(&[64, 128, 200, 512]);
-        let max_num_batched_tokens = match has(Feature::SmallSteps) {
-            true => rng.within(1, 40) as u32,
-            false => rng.within(64, 512) as u32,
-        };
-        let mut speculation = Speculation::OFF;
-        for (feature, source, depth) in [
-            (Feature::Forced, DraftSource::Forced, 8),
-            (Feature::Suffix, DraftSource::Suffix, 8),
-            (Feature::Ngram, DraftSource::Ngram, 6),
-            (Feature::Mtp, DraftSource::Mtp, 5),
-            (Feature::DraftModel, DraftSource::DraftModel, 5),
-        ] {
-            let depth = rng.within(1, depth) as u32;
-            if has(feature) {
-                *slot(&mut speculation, source) = depth;
-            }
-        }
-        let engine = EngineConfig {
-            max_num_seqs,
-            max_num_batched_tokens,
-            max_waiting_requests: match has(Feature::ShortQueue) {
-                true => rng.within(1, 3) as u32,
-                false => 256,
-            },
-            max_waiting_tokens: 1 << 20,
-            chunk_tokens_max: match has(Feature::SmallChunks) {
-                true => rng.pick(&[1, 2, 3, 7, 16, 33]),
-                false => rng.pick(&[64, 128, 512]),
-            },
-            speculation,
-            prefix_cache: has(Feature::PrefixCache),
-            overlap: has(Feature::Overlap),
-            rejected_drafts: match has(Feature::Pad) {
-                true => RejectedDrafts::Pad,
-                false => RejectedDrafts::Trim,
-            },
-            checked: has(Feature::Checked),
-        };
+        let limits = limits(&features, &mut rng, seq_len_max, max_num_seqs);
+        let engine = engine(&features, &mut rng, max_num_seqs);
         let wrong = match has(Feature::PerfectDrafter) {
             true => 0,
             false => rng.pick(&[100, 300, 700]),
@@ -278,13 +229,7 @@ impl Options {
                 true => TagFormat::Glm,
                 false => rng.pick(&FORMATS),
             },
-            limits: BackendLimits {
-                vocab_size: 0,
-                num_blocks,
-                num_rows,
-                seq_len_max,
-                query_tokens_max,
-            },
+            limits,
             engine,
             drafters: drafters
                 .map(|(_, drafter, wrong)| (drafter, wrong))
@@ -326,6 +271,82 @@ impl Options {
     }
 }
 
+/// What the backend can hold; the width of its logits is the model's.
+fn limits(
+    features: &[Feature],
+    rng: &mut Rng,
+    seq_len_max: u32,
+    max_num_seqs: u32,
+) -> BackendLimits {
+    let has = |feature| features.contains(&feature);
+    let per_seq = u32::div_ceil(seq_len_max, BLOCK_LEN);
+    let num_blocks = match has(Feature::FewBlocks) {
+        // Fewer than the longest sequence needs, or hardly more.
+        true => per_seq - 2 + rng.within(0, 4) as u32,
+        false => per_seq * max_num_seqs.min(8) + rng.within(0, 9) as u32,
+    };
+    let rows_max = u64::from(max_num_seqs);
+    let num_rows = match (
+        has(Feature::Rows) || has(Feature::Embedded),
+        has(Feature::FewBlocks),
+    ) {
+        (false, _) => 0,
+        (true, true) => rng.within(2, 3 * rows_max + 2) as u32,
+        (true, false) => rng.within(3 * rows_max, 16 * rows_max) as u32,
+    };
+    let query_tokens_max = rng.pick(&[64, 128, 200, 512]);
+    BackendLimits {
+        vocab_size: 0,
+        num_blocks,
+        num_rows,
+        seq_len_max,
+        query_tokens_max,
+    }
+}
+
+/// The engine's own limits, and what it does.
+fn engine(features: &[Feature], rng: &mut Rng, max_num_seqs: u32) -> EngineConfig {
+    let has = |feature| features.contains(&feature);
+    let max_num_batched_tokens = match has(Feature::SmallSteps) {
+        true => rng.within(1, 40) as u32,
+        false => rng.within(64, 512) as u32,
+    };
+    let mut speculation = Speculation::OFF;
+    for (feature, source, depth) in [
+        (Feature::Forced, DraftSource::Forced, 8),
+        (Feature::Suffix, DraftSource::Suffix, 8),
+        (Feature::Ngram, DraftSource::Ngram, 6),
+        (Feature::Mtp, DraftSource::Mtp, 5),
+        (Feature::DraftModel, DraftSource::DraftModel, 5),
+    ] {
+        let depth = rng.within(1, depth) as u32;
+        if has(feature) {
+            *slot(&mut speculation, source) = depth;
+        }
+    }
+    EngineConfig {
+        max_num_seqs,
+        max_num_batched_tokens,
+        max_waiting_requests: match has(Feature::ShortQueue) {
+            true => rng.within(1, 3) as u32,
+            false => 256,
+        },
+        max_waiting_tokens: 1 << 20,
+        chunk_tokens_max: match has(Feature::SmallChunks) {
+            true => rng.pick(&[1, 2, 3, 7, 16, 33]),
+            false => rng.pick(&[64, 128, 512]),
+        },
+        speculation,
+        prefix_cache: has(Feature::PrefixCache),
+        overlap: has(Feature::Overlap),
+        rejected_drafts: match has(Feature::Pad) {
+            true => RejectedDrafts::Pad,
+            false => RejectedDrafts::Trim,
+        },
+        checked: has(Feature::Checked),
+    }
+}
+
 /// The formats that the toy model speaks.
 const FORMATS: [TagFormat; 3] = [TagFormat::Glm, TagFormat::QwenXml, TagFormat::HermesJson];
 
@@ -355,7 +376,8 @@ impl fmt::Display for Options {
         writeln!(f, "  {:?}", self.engine)?;
         write!(
             f,
-            "  format {:?}, drafters {:?}, {:?}, {:?}, step {} us, loss {}/1000, latency up to {} ms, \
+            "  format {:?}, drafters {:?}, {:?}, {:?}, step {} us, loss {}/1000, \
+             latency up to {} ms, \
              {} clients x {} requests",
             self.format,
             self.drafters,

@@ -1,5 +1,5 @@
-//! What the clients of a run do: requests of both APIs with whatever the run's features bring, and what is no request at
-//! all. It must never know what the server will answer.
+//! What the clients of a run do: requests of both APIs with whatever the run's features bring, and what is no
+//! request at all. It must never know what the server will answer.
 
 use crate::extremes;
 use crate::model::{BROKEN_WORD, CALLS, NUM_SCRIPTS, POISON, REFUSED_WORD, STRUCTURED, trigger};
@@ -188,27 +188,7 @@ fn common(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
         false => sampling(rng, route, body),
     }
     body["seed"] = json!(rng.below(1000));
-    if options.has(Feature::Stops) && rng.percent(50) {
-        let stops = [
-            " END",
-            "e",
-            "city",
-            "\n\n",
-            "日本",
-            "STOP",
-            "nd th",
-            "\"",
-            "a b c d a",
-        ];
-        let count = rng.within(1, 2);
-        let list: Vec<&str> = (0..count).map(|_| rng.pick(&stops)).collect();
-        let field = if route == Route::Messages {
-            "stop_sequences"
-        } else {
-            "stop"
-        };
-        body[field] = json!(list);
-    }
+    stops(options, rng, route, body);
     if options.has(Feature::Salts) && rng.percent(60) {
         body["cache_salt"] = json!(rng.pick(&["red", "blue"]));
     }
@@ -237,9 +217,38 @@ fn common(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
             "forced,suffix,ngram"
         ]));
     }
-    if route == Route::Messages {
-        return;
+    if route != Route::Messages {
+        of_openai(options, rng, route, body);
     }
+}
+
+/// Strings that end an answer.
+fn stops(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
+    if options.has(Feature::Stops) && rng.percent(50) {
+        let stops = [
+            " END",
+            "e",
+            "city",
+            "\n\n",
+            "日本",
+            "STOP",
+            "nd th",
+            "\"",
+            "a b c d a",
+        ];
+        let count = rng.within(1, 2);
+        let list: Vec<&str> = (0..count).map(|_| rng.pick(&stops)).collect();
+        let field = if route == Route::Messages {
+            "stop_sequences"
+        } else {
+            "stop"
+        };
+        body[field] = json!(list);
+    }
+}
+
+/// What only OpenAI's routes have.
+fn of_openai(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
     if options.has(Feature::Choices) && rng.percent(50) {
         body["n"] = json!(rng.within(2, 3));
     }
@@ -252,7 +261,7 @@ fn common(options: &Options, rng: &mut Rng, route: Route, body: &mut Value) {
             _ => body["logprobs"] = json!(rng.within(0, 4)),
         }
     }
-    if stream && rng.percent(60) {
+    if body["stream"] == true && rng.percent(60) {
         body["stream_options"] = json!({"include_usage": true});
     }
 }
@@ -496,7 +505,8 @@ fn tools(rng: &mut Rng) -> Vec<(&'static str, Value)> {
 fn garbage(rng: &mut Rng) -> Vec<u8> {
     let post = |path: &str, body: &str| {
         format!(
-            "POST {path} HTTP/1.1\r\nhost: sim\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: sim\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
             body.len()
         )
     };

@@ -162,7 +162,7 @@ impl fmt::Display for Refusal {
                 limit,
             } => write!(
                 f,
-                "{wanted} sequences were asked for at once, and no more than {limit} can run or wait"
+                "{wanted} sequences were asked for at once, and at most {limit} can run or wait"
             ),
             Refusal::NeverFits {
                 kind: QueueKind::Tokens,

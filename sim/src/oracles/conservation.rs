@@ -1,4 +1,5 @@
-//! Blocks, rows, leases and matchers add up after every turn of the engine's loop, and at the end all of them can be had.
+//! Blocks, rows, leases and matchers add up after every turn of the engine's loop, and at the end all of them
+//! can be had.
 
 use super::Bench;
 use crate::options::Feature;

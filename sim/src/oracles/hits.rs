@@ -1,5 +1,6 @@
-//! The prefix cache finds what must be there, and nothing that can't be: a prompt that was just computed is found again up
-//! to its last full block, a server without the cache finds nothing, and one token is always left to compute.
+//! The prefix cache finds what must be there, and nothing that can't be: a prompt that was just computed is
+//! found again up to its last full block, a server without the cache finds nothing, and one token is always
+//! left to compute.
 
 use super::Bench;
 use crate::answer::Answer;

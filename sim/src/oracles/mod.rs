@@ -1,5 +1,6 @@
-//! What must be true of every run, one file each. An oracle counts what it compared, and one that compared nothing in all
-//! runs together fails them. It must never look at how the engine came to an answer where it judges the answer.
+//! What must be true of every run, one file each. An oracle counts what it compared, and one that compared
+//! nothing in all runs together fails them. It must never look at how the engine came to an answer where it
+//! judges the answer.
 
 mod canary;
 mod conservation;

@@ -1,5 +1,6 @@
-//! From tokens to what a reader sees: a fresh engine is given the very tokens that were drawn, one at a time, and its events are
-//! held against those of the run. Where the same text stands in other channels the tags are to blame, else the output.
+//! From tokens to what a reader sees: a fresh engine is given the very tokens that were drawn, one at a time,
+//! and its events are held against those of the run. Where the same text stands in other channels the tags are
+//! to blame, else the output.
 
 use super::Finding;
 use super::turns::turns;

@@ -1,5 +1,5 @@
-//! A model that drafts, asked about a few tokens that it has just read, where nothing was ever drafted or taken back: what it
-//! proposes wrongly then is no matter of speculation, but of what it was loaded with.
+//! A model that drafts, asked about a few tokens that it has just read, where nothing was ever drafted or taken
+//! back: what it proposes wrongly then is no matter of speculation, but of what it was loaded with.
 
 use crate::model::ToyModel;
 use crate::options::{Computes, Options};

@@ -1,5 +1,5 @@
-//! Masks and matchers: each row that counted is that of a fresh matcher, walked over exactly the tokens before it. Where only
-//! the closing of reasoning is missing the rules of logits are to blame.
+//! Masks and matchers: each row that counted is that of a fresh matcher, walked over exactly the tokens before
+//! it. Where only the closing of reasoning is missing the rules of logits are to blame.
 
 use super::Finding;
 use super::asked::Asked;

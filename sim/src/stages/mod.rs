@@ -1,6 +1,7 @@
-//! Which stage is to blame: each stage is computed again, plainly, from what it really got in the run, and held against what it
-//! said. A stage that was fed nonsense and did the right thing with it is innocent. The first step at which one differs counts,
-//! and among those of one step the stage that comes first in the life of a token.
+//! Which stage is to blame: each stage is computed again, plainly, from what it really got in the run, and held
+//! against what it said. A stage that was fed nonsense and did the right thing with it is innocent. The first
+//! step at which one differs counts, and among those of one step the stage that comes first in the life of a
+//! token.
 
 mod asked;
 mod chain;

@@ -1,4 +1,5 @@
-//! Who is to blame where every stage said what it should: what shows only outside, in who answers whom, in what, and when.
+//! Who is to blame where every stage said what it should: what shows only outside, in who answers whom, in
+//! what, and when.
 
 use crate::answer::Answer;
 use crate::client::{BodyEnd, Outcome};

@@ -1,5 +1,6 @@
-//! A backend that computed something else than its twin is asked again: about the same steps one at a time, with nothing
-//! left to look up, and then without the drafts that were wrong. Where it is right by then, what was left out is to blame.
+//! A backend that computed something else than its twin is asked again: about the same steps one at a time,
+//! with nothing left to look up, and then without the drafts that were wrong. Where it is right by then, what
+//! was left out is to blame.
 //!
 //! It is the very backend of the run, with whatever is planted in it.
 

@@ -1,5 +1,5 @@
-//! What counted of each step, sequence by sequence: parts that were planned ahead of a draft that was wrong don't, nor does
-//! what was drawn without its mask or after a draft that differs.
+//! What counted of each step, sequence by sequence: parts that were planned ahead of a draft that was wrong
+//! don't, nor does what was drawn without its mask or after a draft that differs.
 
 use crate::life::Life;
 use lockstep_step::{Draw, MaskSet, QueryToken, SeqId, SeqPlan, StepId};

@@ -1,5 +1,6 @@
-//! The backend again: a fresh one, without padding and drafters, is given the very plans and masks of the run, one step after
-//! another. Where its logits differ the kernels are to blame, where only a draw differs the sampler.
+//! The backend again: a fresh one, without padding and drafters, is given the very plans and masks of the run,
+//! one step after another. Where its logits differ the kernels are to blame, where only a draw differs the
+//! sampler.
 
 use super::Finding;
 use crate::life::Life;
