@@ -1,5 +1,5 @@
-//! What a few requests are: as long as anything can be, unlike all others from the first word on, or of exactly as many
-//! tokens as blocks have. Each is drawn from a seed of its own, so that all other requests stay as they are.
+//! What a few requests are: as long as anything can be, unlike all others from the first word on, of exactly as many
+//! tokens as blocks have, or so many at once that their beginnings fill the cache. Each is drawn from a seed of its own, so that all other requests stay as they are.
 
 use crate::model::ToyModel;
 use crate::options::{Feature, Options};
@@ -8,8 +8,46 @@ use crate::workload::Route;
 use lockstep_step::BLOCK_LEN;
 use serde_json::{Value, json};
 
-/// A prompt of exactly one or two blocks, in place of a request: the same for all that ask it.
+/// Prompts of a request that has many.
+const NUM_BEGINNINGS: usize = 60;
+
+/// Something else in place of a request.
 pub fn instead(options: &Options, id: &str) -> Option<(Route, Value)> {
+    match id {
+        "c0r0" | "c1r0" => many_beginnings(options, id),
+        _ => whole_blocks(options, id),
+    }
+}
+
+/// As many prompts as one request may have, none of which begins like another.
+fn many_beginnings(options: &Options, id: &str) -> Option<(Route, Value)> {
+    let mut rng = Rng::new(options.seed, &format!("beginnings of {id}"));
+    let engine = &options.engine;
+    let is_slow = engine.max_num_batched_tokens.min(engine.chunk_tokens_max) < 12;
+    let may = options.has(Feature::PrefixCache) && !options.has(Feature::Embedded);
+    if !may || is_slow || !rng.percent(60) {
+        return None;
+    }
+    let prompts: Vec<String> = (0..NUM_BEGINNINGS)
+        .map(|_| letters(&mut rng, 100))
+        .collect();
+    let body = json!({
+        "model": "sim",
+        "prompt": prompts,
+        "max_tokens": 1,
+        "temperature": 0,
+        "seed": 1,
+    });
+    Some((Route::Completions, body))
+}
+
+fn letters(rng: &mut Rng, count: u64) -> String {
+    let letters = (0..count).map(|_| char::from(b'a' + rng.below(26) as u8));
+    letters.collect()
+}
+
+/// A prompt of exactly one or two blocks: the same for all that ask it.
+fn whole_blocks(options: &Options, id: &str) -> Option<(Route, Value)> {
     let mut rng = Rng::new(options.seed, &format!("instead of {id}"));
     let may = options.has(Feature::Completions) && !options.has(Feature::Embedded);
     if !may || !rng.percent(10) {
@@ -48,8 +86,8 @@ pub fn stretch(options: &Options, id: &str, body: &mut Value) {
         body["ignore_eos"] = json!(true);
     }
     if rng.percent(25) {
-        let letters = (0..rng.within(80, 150)).map(|_| char::from(b'a' + rng.below(26) as u8));
-        let letters: String = letters.collect();
+        let count = rng.within(80, 150);
+        let letters = letters(&mut rng, count);
         let first = match body.get_mut("messages") {
             Some(messages) => messages
                 .get_mut(0)
