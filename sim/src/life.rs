@@ -181,8 +181,12 @@ impl Observer for Witness {
             let now = begin + instant.elapsed();
             match &event.kind {
                 EventKind::Finished(_) => drop(life.ends.insert(event.seq, now)),
-                EventKind::Scheduled | EventKind::Preempted | EventKind::Token { .. } => {}
-                _ => drop(life.firsts.entry(event.seq).or_insert(now)),
+                EventKind::Content(text) | EventKind::Reasoning(text)
+                    if !text.trim().is_empty() =>
+                {
+                    life.firsts.entry(event.seq).or_insert(now);
+                }
+                _ => {}
             }
         }
         if let Some(step) = life.answered {

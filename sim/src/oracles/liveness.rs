@@ -75,8 +75,8 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
     );
 }
 
-/// How long news may take between a client and the engine, steps aside.
-const NOTICE: Duration = Duration::from_millis(300);
+/// How long news may take between a client and the engine, steps and packets aside.
+const NOTICE: Duration = Duration::from_millis(5);
 
 /// Whether nothing keeps news between clients and the engine for long.
 pub(super) fn is_prompt(run: &Run) -> bool {
@@ -93,7 +93,8 @@ pub(super) fn is_prompt(run: &Run) -> bool {
 
 /// How long news may take.
 pub(super) fn notice(run: &Run) -> Duration {
-    NOTICE + 4 * Duration::from_micros(run.options.step_us)
+    let packet = Duration::from_millis(run.options.latency_ms_max);
+    4 * (packet + Duration::from_micros(run.options.step_us)) + NOTICE
 }
 
 /// Whoever goes away is noticed, and its sequences are given up before they would have ended.
