@@ -1,5 +1,6 @@
 //! What a few requests are: as long as anything can be, unlike all others from the first word on, of exactly as many
-//! tokens as blocks have, or so many at once that their beginnings fill the cache. Each is drawn from a seed of its own, so that all other requests stay as they are.
+//! tokens as blocks have, or so many at once that their beginnings fill the cache. Each is drawn from a seed of its
+//! own, so that all other requests stay as they are.
 
 use crate::model::ToyModel;
 use crate::options::{Feature, Options};

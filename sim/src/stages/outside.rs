@@ -31,7 +31,7 @@ pub(super) fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)>
         return Some((Stage::Liveness, complaint.what.clone()));
     }
     let stage = match first.oracle {
-        "conservation" => Stage::Cache,
+        "conservation" | "hits" => Stage::Cache,
         "canary" => Stage::Speculation,
         _ if is_moved(run) => Stage::Tags,
         _ => Stage::Output,
