@@ -207,9 +207,10 @@ fn report(verdict: &Verdict) {
 fn many((from, count): (u64, u64), threads: u64, oracles: Oracles) -> bool {
     let begun = Instant::now();
     let (mut bad, mut compared, mut counts) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-    let mut num_twice = 0;
+    let (mut num_twice, mut digest) = (0, 0u64);
     try_seeds((from, count), threads, oracles, |verdict| {
         report(&verdict);
+        digest = digest.rotate_left(5) ^ verdict.digest;
         let mut is_good = verdict.is_good();
         if verdict.seed % TWICE_EVERY == 0 {
             num_twice += 1;
@@ -242,7 +243,7 @@ fn many((from, count): (u64, u64), threads: u64, oracles: Oracles) -> bool {
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!(
-        "{count} seeds in {seconds:.1} s, {} of them bad: {bad:?}",
+        "{count} seeds in {seconds:.1} s, digest {digest:016x}, {} of them bad: {bad:?}",
         bad.len()
     );
     bad.is_empty() && idle.is_empty() && !compared.is_empty()

@@ -10,13 +10,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tower::ServiceExt;
 
 pub use tokio::net::TcpListener;
 pub(crate) use tokio::select;
-pub(crate) use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+pub(crate) use tokio::sync::{Semaphore, mpsc, oneshot};
 pub(crate) use tokio::task::yield_now;
 
 /// How long a client may take for the head of a request.
@@ -108,7 +110,8 @@ pub async fn bind(
 /// If the listener itself fails.
 pub async fn serve(listener: TcpListener, server: Server) -> std::io::Result<()> {
     let permits = Arc::new(Semaphore::new(server.limits().connections_max));
-    let mut closed = server.handle().closed();
+    let handle = server.handle();
+    let closing = handle.closing();
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     loop {
         // Beyond the limit, clients wait in the system's own queue.
@@ -117,7 +120,7 @@ pub async fn serve(listener: TcpListener, server: Server) -> std::io::Result<()>
         };
         let socket = select! {
             biased;
-            () = until_closed(&mut closed) => break,
+            () = closing.closed() => break,
             accepted = listener.accept() => match accepted {
                 Ok((socket, _peer)) => socket,
                 Err(error) if is_passing(&error) => {
@@ -141,9 +144,28 @@ pub async fn serve(listener: TcpListener, server: Server) -> std::io::Result<()>
     Ok(())
 }
 
-async fn until_closed(closed: &mut watch::Receiver<bool>) {
-    // An error means that the server itself is gone, which is as good.
-    let _ = closed.wait_for(|closed| *closed).await;
+/// Whether the server is closed, for all who wait for it. They hear of it in the order in which they began to wait:
+/// a `watch` would wake them in an order that it draws by lot.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    is_closed: AtomicBool,
+    told: Notify,
+}
+
+impl Closing {
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    async fn closed(&self) {
+        let mut told = pin!(self.told.notified());
+        // Enlisted before it looks, so that nothing is missed between the two.
+        told.as_mut().enable();
+        if !self.is_closed.load(Ordering::SeqCst) {
+            told.await;
+        }
+    }
 }
 
 /// Whether another accept may succeed: the peer gave up, or descriptors are short for the moment.
@@ -160,7 +182,8 @@ pub async fn serve_connection<T>(transport: T, server: Server)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut closed = server.handle().closed();
+    let handle = server.handle();
+    let closing = handle.closing();
     let router = server.router();
     let service =
         hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
@@ -177,7 +200,7 @@ where
     let result = select! {
         biased;
         result = connection.as_mut() => result,
-        () = until_closed(&mut closed) => {
+        () = closing.closed() => {
             connection.as_mut().graceful_shutdown();
             match timeout(CLOSE_TIMEOUT, connection).await {
                 Ok(result) => result,

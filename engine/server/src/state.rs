@@ -8,7 +8,7 @@ use crate::http::router;
 use crate::mask_workers::MaskWorkers;
 use crate::metrics::Metrics;
 use crate::model::{ChatModel, ModelContract, SamplingRanges};
-use crate::net::{mpsc, oneshot, watch};
+use crate::net::{Closing, mpsc, oneshot};
 use crate::observer::{Nobody, Observer};
 use crate::time::{Clock, timeout};
 use lockstep_core::{Engine, ModelDrafters, Pipeline};
@@ -154,7 +154,7 @@ pub(crate) struct Shared {
     pub(crate) status: Arc<Status>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) created: u64,
-    closed: watch::Sender<bool>,
+    closing: Closing,
 }
 
 impl Shared {
@@ -170,7 +170,6 @@ impl Shared {
         };
         let name = config.model_names.first().cloned().unwrap_or_default();
         let (inputs, _) = mpsc::unbounded_channel();
-        let (closed, _) = watch::channel(true);
         Shared {
             grammars: Grammars::new(&model, &contract),
             metrics: Arc::new(Metrics::new(&name, &limits)),
@@ -182,7 +181,7 @@ impl Shared {
             inputs,
             status: Arc::new(Status::default()),
             created: 0,
-            closed,
+            closing: Closing::default(),
         }
     }
 
@@ -263,7 +262,6 @@ impl Server {
             step_started: lockstep_core::Time::default(),
         };
         crate::net::spawn_engine(driver.run())?;
-        let (closed, _) = watch::channel(false);
         let shared = Arc::new(Shared {
             config,
             grammars: Grammars::new(&model, &contract),
@@ -275,7 +273,7 @@ impl Server {
             status,
             metrics,
             created: crate::time::unix_seconds(),
-            closed,
+            closing: Closing::default(),
         });
         let router = router::router(shared.clone());
         Ok(Server { shared, router })
@@ -313,7 +311,7 @@ impl ServerHandle {
         let sent = self.shared.inputs.send(Input::Drain { reply }).is_ok();
         let in_time = sent && matches!(timeout(grace, idle).await, Ok(Ok(())));
         let _ = self.shared.inputs.send(Input::Stop);
-        self.shared.closed.send_replace(true);
+        self.shared.closing.close();
         in_time
     }
 
@@ -327,7 +325,7 @@ impl ServerHandle {
         self.shared.metrics.render()
     }
 
-    pub(crate) fn closed(&self) -> watch::Receiver<bool> {
-        self.shared.closed.subscribe()
+    pub(crate) fn closing(&self) -> &Closing {
+        &self.shared.closing
     }
 }

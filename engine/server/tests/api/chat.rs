@@ -318,7 +318,7 @@ async fn a_lost_device_stops_the_engine_and_health_says_so() {
     let server = setup.start();
     let failed = server.post(CHAT, &hello()).await;
     assert_eq!(failed.status, 500);
-    assert_eq!(failed.json()["error"]["code"], "step_failed");
+    assert_eq!(failed.json()["error"]["code"], "engine_stopped");
     let refused = server.post(CHAT, &hello()).await;
     assert_eq!(refused.status, 503);
     assert_eq!(refused.json()["error"]["code"], "engine_stopped");
