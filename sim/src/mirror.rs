@@ -142,7 +142,7 @@ impl Mirror {
         if num_tokens > tokens_max as usize {
             let first = step.plan.seqs.first().map_or(SeqId(0), |seq| seq.seq);
             let what = format!("{num_tokens} tokens in a step of at most {tokens_max}");
-            self.blame(step, first, Stage::Overlap, what);
+            self.blame(step.plan.step, first, Stage::Overlap, what);
         }
         for part in &step.plan.seqs {
             let Some(sequence) = self.sequences.get_mut(&part.seq) else {
@@ -157,17 +157,19 @@ impl Mirror {
                     None => Ok(()),
                 });
             if let Err((stage, what)) = looked {
-                self.blame(step, part.seq, stage, what);
+                let late = self.sequences.get_mut(&part.seq);
+                let late = late.and_then(|sequence| sequence.blamed.take());
+                self.blame(late.unwrap_or(step.plan.step), part.seq, stage, what);
             }
         }
     }
 
-    fn blame(&mut self, step: &Recorded<'_>, seq: SeqId, stage: Stage, what: String) {
+    fn blame(&mut self, step: StepId, seq: SeqId, stage: Stage, what: String) {
         self.seen.mistakes.push(Mistake {
-            step: step.plan.step,
+            step,
             seq,
             stage,
-            what: format!("{seq:?} in step {}: {what}", step.plan.step),
+            what: format!("{seq:?} in step {step}: {what}"),
         });
     }
 
@@ -325,11 +327,10 @@ impl Mirror {
                 continue;
             };
             let grew = fate.counts && draws.is_some_and(|draws| !draws.is_empty());
-            self.seen.fates.insert((step.plan.step, part.seq), fate);
-            if let Some(num_output) = lost_at.filter(|_| grew) {
-                let what = format!("lost its blocks after {num_output} tokens, in flight");
-                self.blame(step, part.seq, Stage::Overlap, what);
+            if lost_at.is_some() && grew {
+                sequence.grew_late = Some(step.plan.step);
             }
+            self.seen.fates.insert((step.plan.step, part.seq), fate);
         }
     }
 }

@@ -53,6 +53,10 @@ pub(super) struct Sequence {
     /// Whether its last part had drafts.
     pub(super) had_drafts: bool,
     pub(super) flights: Vec<Flight>,
+    /// The step with which it grew though it had lost its blocks, as far as is known.
+    pub(super) grew_late: Option<StepId>,
+    /// The step to blame, where it is an earlier one.
+    pub(super) blamed: Option<StepId>,
     /// The last step that it was in.
     last_step: Option<StepId>,
     /// Tokens of output each time that it lost its blocks, and whether it may have come back already.
@@ -75,6 +79,8 @@ impl Sequence {
             is_admitted: false,
             had_drafts: false,
             flights: Vec::new(),
+            grew_late: None,
+            blamed: None,
             last_step: None,
             preempted: asked
                 .preempted
@@ -197,9 +203,11 @@ impl Sequence {
         }
         while let Some((lost_at, may_be_back)) = self.preempted.pop_front() {
             if lost_at == num_output {
+                self.grew_late = None;
                 return Ok(());
             }
             if !may_be_back {
+                self.blamed = self.grew_late;
                 return wrong(format!(
                     "lost its blocks after {lost_at} tokens and has {num_output}: \
                      a step in flight counted"
