@@ -6,7 +6,6 @@ use crate::answer::{Answer, Said};
 use crate::client::{BodyEnd, Exchange, Outcome};
 use crate::options::Feature;
 use crate::reference::{Answers, key};
-use crate::workload::Manner;
 use crate::world::Run;
 use lockstep_core::Refusal;
 
@@ -170,7 +169,8 @@ fn explain(run: &Run, exchange: &Exchange, code: &str) -> Result<(), String> {
             .lives
             .iter()
             .any(|life| life.open().failed_a_step_of(id)),
-        "slow_reader" => matches!(exchange.wish.manner, Manner::Stall(_)),
+        // In such runs little may wait for a reader: a burst of several choices is more, whoever reads.
+        "slow_reader" => has(&[Feature::Stalls]) && exchange.wish.is_stream(),
         "body_timeout" => has(&[
             Feature::Partition,
             Feature::Freeze,
