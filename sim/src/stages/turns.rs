@@ -3,7 +3,7 @@
 
 use crate::life::Life;
 use lockstep_step::{Draw, MaskSet, QueryToken, SeqId, SeqPlan, StepId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One sequence's part of a step that counted.
 pub struct Turn<'a> {
@@ -21,20 +21,29 @@ pub struct Turn<'a> {
 
 /// All turns of a life, step by step.
 pub fn turns(life: &Life) -> Vec<Turn<'_>> {
-    let mut computed: BTreeMap<SeqId, usize> = BTreeMap::new();
+    // Where each sequence stands, and the step that had its last part.
+    let mut stands: BTreeMap<SeqId, (usize, StepId)> = BTreeMap::new();
+    let mut ended: BTreeSet<SeqId> = BTreeSet::new();
     let mut turns = Vec::new();
     for (id, step) in &life.steps {
+        // A step that failed ends its sequences, and whatever was planned ahead for them is nobody's.
+        if let Some(Err(_)) = &step.output {
+            ended.extend(step.plan.seqs.iter().map(|part| part.seq));
+        }
         let Some(Ok(output)) = &step.output else {
             continue;
         };
         for (part, answer) in step.plan.seqs.iter().zip(&output.seqs) {
             let (start, seq) = (part.start.0 as usize, part.seq);
-            // One that begins further on than its sequence stands was planned from wrong drafts.
-            let is_void = computed.get(&seq).is_some_and(|computed| start > *computed);
+            // One that begins further on than its sequence stands was planned from wrong drafts, in the step before.
+            // A sequence that comes back after a while may have found more than it had.
+            let is_void = stands
+                .get(&seq)
+                .is_some_and(|(computed, last)| start > *computed && last.0 + 1 == id.0);
             let Ok(draws) = &answer.draws else {
                 continue;
             };
-            if is_void {
+            if is_void || ended.contains(&seq) {
                 continue;
             }
             let (count, unmasked) = counting(part, draws, step.masks.as_ref());
@@ -48,7 +57,7 @@ pub fn turns(life: &Life) -> Vec<Turn<'_>> {
             });
             let num_committed = part.query.len() - part.num_drafts as usize;
             let num_accepted = draws.len().saturating_sub(1);
-            computed.insert(seq, start + num_committed + num_accepted);
+            stands.insert(seq, (start + num_committed + num_accepted, *id));
         }
     }
     turns
