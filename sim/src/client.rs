@@ -1,6 +1,7 @@
 //! A client: speaks HTTP over the simulated network as its script says, tries again as real ones do, and writes
 //! down what it got, byte for byte. It must never know how the server works inside.
 
+use crate::answer::Answer;
 use crate::pipeline;
 use crate::workload::{Act, Manner, Wish};
 use bytes::Bytes;
@@ -69,6 +70,31 @@ pub struct Exchange {
     pub over: Duration,
     /// What came of it.
     pub outcome: Outcome,
+}
+
+impl Exchange {
+    /// The body of a response that came whole and is no error.
+    pub fn whole(&self) -> Option<&[u8]> {
+        match &self.outcome {
+            Outcome::Response {
+                status: 200,
+                body,
+                end: BodyEnd::Complete,
+                ..
+            } => Some(body),
+            _ => None,
+        }
+    }
+
+    /// What it told, where it came whole, is no error and can be read.
+    pub fn told(&self) -> Option<Answer> {
+        let (wish, body) = (&self.wish, self.whole()?);
+        let told = match wish.is_stream() {
+            true => Answer::stream(wish.route, body),
+            false => Answer::whole(wish.route, 200, body),
+        };
+        told.ok()
+    }
 }
 
 /// What all clients of a run write into.

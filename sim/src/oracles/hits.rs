@@ -4,7 +4,6 @@
 
 use super::Bench;
 use crate::answer::Answer;
-use crate::client::{BodyEnd, Outcome};
 use crate::options::Feature;
 use crate::reference::Answers;
 use crate::workload::AGAIN;
@@ -21,25 +20,12 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
     let may_lack_rows = (1..ROWS_ENOUGH).contains(&run.options.limits.num_rows);
     let (mut num_again, mut is_answered) = (0, false);
     for exchange in &run.exchanges {
-        let Outcome::Response {
-            status: 200,
-            body,
-            end: BodyEnd::Complete,
-            ..
-        } = &exchange.outcome
-        else {
-            continue;
-        };
         let wish = &exchange.wish;
-        let told = match wish.is_stream() {
-            true => Answer::stream(wish.route, body),
-            false => Answer::whole(wish.route, 200, body),
-        };
-        let Ok(Answer {
+        let Some(Answer {
             usage: Some([prompt, ..]),
             cached: Some(cached),
             ..
-        }) = told
+        }) = exchange.told()
         else {
             continue;
         };

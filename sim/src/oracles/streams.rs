@@ -12,13 +12,7 @@ use lockstep_server::automaton::{
 
 pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
     for exchange in &run.exchanges {
-        let Outcome::Response {
-            status: 200,
-            body,
-            end: BodyEnd::Complete,
-            ..
-        } = &exchange.outcome
-        else {
+        let Some(body) = exchange.whole() else {
             continue;
         };
         let wish = &exchange.wish;

@@ -1,8 +1,6 @@
 //! What an answer says it took is what the engine drew for it, and a finish reason is one that its end deserves.
 
 use super::Bench;
-use crate::answer::Answer;
-use crate::client::{BodyEnd, Outcome};
 use crate::reference::Answers;
 use crate::world::Run;
 use lockstep_core::EventKind;
@@ -10,8 +8,8 @@ use lockstep_step::SeqId;
 use std::collections::BTreeMap;
 
 pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
-    // Tokens drawn and tokens of the prompt, by request.
-    let mut drawn: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    // Tokens drawn, by request.
+    let mut drawn: BTreeMap<String, u64> = BTreeMap::new();
     for life in &run.lives {
         let life = life.open();
         let mut counts: BTreeMap<SeqId, u64> = BTreeMap::new();
@@ -20,35 +18,21 @@ pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {
             *counts.entry(event.seq).or_default() += u64::from(is_token);
         }
         for (seq, submit) in &life.submits {
-            let entry = drawn.entry(submit.id.clone()).or_default();
-            entry.0 += counts.get(seq).copied().unwrap_or(0);
-            entry.1 = entry.1.max(submit.prompt.len() as u64);
+            let count = drawn.entry(submit.id.clone()).or_default();
+            *count += counts.get(seq).copied().unwrap_or(0);
         }
     }
     for exchange in &run.exchanges {
-        let Outcome::Response {
-            status: 200,
-            body,
-            end: BodyEnd::Complete,
-            ..
-        } = &exchange.outcome
-        else {
-            continue;
-        };
         let wish = &exchange.wish;
-        let told = match wish.is_stream() {
-            true => Answer::stream(wish.route, body),
-            false => Answer::whole(wish.route, 200, body),
-        };
         // What can't be read is another oracle's business.
-        let Ok(told) = told else {
+        let Some(told) = exchange.told() else {
             continue;
         };
         let failed = told.choices.iter().any(|said| said.error.is_some());
         let (Some([_, completion, reasoning]), false) = (told.usage, failed) else {
             continue;
         };
-        let Some((tokens, _)) = drawn.get(&wish.id) else {
+        let Some(tokens) = drawn.get(&wish.id) else {
             bench.check(Some(&wish.id), Err("the engine never saw it".to_owned()));
             continue;
         };
