@@ -1,0 +1,95 @@
+//! A device: found without a panic where there is none, and described in the words that kernels need.
+
+use crate::error::{CAPABILITY_MIN, DeviceError};
+use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
+use cudarc::driver::{CudaContext, result, sys};
+use std::sync::Arc;
+
+/// A CUDA device that is open.
+#[derive(Clone, Debug)]
+pub struct Device {
+    context: Arc<CudaContext>,
+    name: String,
+    capability: (i32, i32),
+    num_multiprocessors: usize,
+    shared_bytes_max: usize,
+}
+
+impl Device {
+    /// Opens a device by its number.
+    ///
+    /// # Errors
+    /// If there is no driver, no such device, or it is too old.
+    pub fn open(ordinal: usize) -> Result<Device, DeviceError> {
+        // SAFETY: it only looks for the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(DeviceError::NoDriver);
+        }
+        let failed = |error| DeviceError::driver("opening the device", error);
+        result::init().map_err(failed)?;
+        let count = result::device::get_count().map_err(failed)?.max(0) as usize;
+        if ordinal >= count {
+            return Err(DeviceError::NoDevice { ordinal, count });
+        }
+        let context = CudaContext::new(ordinal).map_err(failed)?;
+        let attribute = |which| context.attribute(which).map_err(failed);
+        let capability = (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        let num_multiprocessors =
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1) as usize;
+        let shared_bytes_max =
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.max(0);
+        let name = context.name().map_err(failed)?;
+        if capability < CAPABILITY_MIN {
+            return Err(DeviceError::TooOld { name, capability });
+        }
+        Ok(Device {
+            context,
+            name,
+            capability,
+            num_multiprocessors,
+            shared_bytes_max: shared_bytes_max as usize,
+        })
+    }
+
+    /// The driver's name for it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the kernels are compiled for, such as `sm_90`.
+    pub fn architecture(&self) -> String {
+        let (major, minor) = self.capability;
+        format!("sm_{major}{minor}")
+    }
+
+    /// Multiprocessors.
+    pub fn num_multiprocessors(&self) -> usize {
+        self.num_multiprocessors
+    }
+
+    /// Bytes of shared memory that one block can have.
+    pub fn shared_bytes_max(&self) -> usize {
+        self.shared_bytes_max
+    }
+
+    /// Free and total bytes of its memory.
+    ///
+    /// # Errors
+    /// If the driver does not say.
+    pub fn memory_info(&self) -> Result<(usize, usize), DeviceError> {
+        let info = self.context.mem_get_info();
+        info.map_err(|error| DeviceError::driver("asking for free memory", error))
+    }
+
+    /// Makes the device the one that this thread's calls go to.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn bind(&self) -> Result<(), DeviceError> {
+        let bound = self.context.bind_to_thread();
+        bound.map_err(|error| DeviceError::driver("binding the device to a thread", error))
+    }
+}

@@ -1,0 +1,55 @@
+//! The text of the kernels: what the compiler sees is one text per file, with each header written out where it is
+//! first included. `emulate/inline.py` does the same for the emulation, and a test compares the two.
+
+/// The `.cu` files, without their ending.
+pub(crate) const FILES: &[(&str, &str)] = &[];
+
+/// The headers that they include.
+const HEADERS: &[(&str, &str)] = &[];
+
+/// The whole text of a file.
+///
+/// # Panics
+/// If it includes a header that there is not: found by the first test that compiles it.
+pub(crate) fn program_text(file: &str) -> String {
+    let found = FILES.iter().find(|(name, _)| *name == file);
+    let (_, text) = found.unwrap_or_else(|| panic!("no file is called {file}.cu"));
+    let mut out = String::new();
+    inline(text, &mut Vec::new(), &mut out);
+    out
+}
+
+/// Writes a text out; `seen` holds the headers that were written already.
+fn inline<'a>(text: &'a str, seen: &mut Vec<&'a str>, out: &mut String) {
+    for line in text.lines() {
+        if line.trim() == "#pragma once" {
+            continue;
+        }
+        let included = line
+            .strip_prefix("#include \"")
+            .and_then(|rest| rest.trim_end().strip_suffix('"'));
+        let Some(included) = included else {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        };
+        if seen.contains(&included) {
+            continue;
+        }
+        seen.push(included);
+        let found = HEADERS.iter().find(|(name, _)| *name == included);
+        let (_, text) = found.unwrap_or_else(|| panic!("no header is called {included}"));
+        inline(text, seen, out);
+    }
+}
+
+/// The names of the kernels in a text: each is exported by a line of its own.
+pub(crate) fn symbols(text: &str) -> Vec<&str> {
+    let exported = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("KERNEL_EXPORT("));
+    exported
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(name, _)| name)
+        .collect()
+}
