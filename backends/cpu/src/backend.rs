@@ -3,11 +3,11 @@
 
 use crate::batch::{Batch, Faults, Machine};
 use crate::draft::{DraftModel, Drafters};
-use crate::load::{LoadError, Loader, ensure_range};
+use crate::load::Loader;
 use crate::model::{Memory, Model, Mtp, MtpMemory, Probe, Wanted, num_state_layers};
 use crate::{Isa, Pool, WeightRule, kernels};
 use lockstep_numerics::sampler::Sampler;
-use lockstep_package::{Package, Progress};
+use lockstep_package::{LoadError, Package, Progress, ensure_range, ensure_same_vocabulary};
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
     Backend, BackendError, BackendLimits, LayoutShape, MaskSet, ModelDrafter, Proposal,
@@ -394,34 +394,6 @@ impl Backend for CpuBackend {
         };
         let sampler = &mut self.sampler;
         Ok(self.drafters.propose(machine, &self.model, sampler, plan))
-    }
-}
-
-/// Fails unless two packages have the same tokens under the same ids.
-fn ensure_same_vocabulary(package: &Package, draft: &Package) -> Result<(), LoadError> {
-    let fail = |message| Err(LoadError::DraftModel { message });
-    let sizes = (draft.config.vocab_size, package.config.vocab_size);
-    if sizes.0 != sizes.1 {
-        return fail(format!(
-            "its vocabulary has {} tokens, expected {}",
-            sizes.0, sizes.1
-        ));
-    }
-    let (own, other) = (&draft.tokenizer, &package.tokenizer);
-    if own.is_present() != other.is_present() {
-        return fail(
-            "only one of the two has a tokenizer, so that tokens can't be compared".to_string(),
-        );
-    }
-    let ids = 0..own.vocab_size().max(other.vocab_size()) as u32;
-    let differs = |&id: &u32| own.decode_token(id) != other.decode_token(id);
-    match ids.into_iter().find(differs) {
-        None => Ok(()),
-        Some(id) => fail(format!(
-            "its token {id} is {:?}, expected {:?}",
-            String::from_utf8_lossy(own.decode_token(id)),
-            String::from_utf8_lossy(other.decode_token(id))
-        )),
     }
 }
 

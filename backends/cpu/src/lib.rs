@@ -23,7 +23,7 @@ pub use isa::Isa;
 #[doc(hidden)]
 pub use kernels::agreement as kernel_agreement;
 pub use linear::{Linear, WeightRule};
-pub use load::LoadError;
+pub use lockstep_package::LoadError;
 pub use model::Probe;
 pub use pool::Pool;
 

@@ -6,6 +6,7 @@
 //! an error that names file and place.
 
 mod architecture;
+pub mod blueprint;
 mod config;
 mod contract;
 mod embedded;
@@ -15,6 +16,7 @@ mod marking;
 mod open;
 mod progress;
 mod provenance;
+mod reader;
 mod report;
 mod tag_format;
 mod template;
@@ -32,6 +34,7 @@ pub use error::PackageError;
 pub use open::{EncodedPrompt, Package};
 pub use progress::{NoProgress, Progress};
 pub use provenance::{FileHashes, Source, SourceFile};
+pub use reader::{LoadError, MatrixRows, WeightReader, ensure_range, ensure_same_vocabulary};
 pub use report::{DtypeReport, FileReport, Report, TemplateReport, TensorReport, TokenizerReport};
 pub use tag_format::TagFormat;
 pub use template::{ChatTemplate, Rendered};

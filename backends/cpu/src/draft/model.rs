@@ -3,9 +3,10 @@
 
 use super::Asked;
 use crate::batch::{Batch, Faults, Machine};
-use crate::load::{LoadError, Loader};
+use crate::load::Loader;
 use crate::model::{Memory, Model, Wanted, num_state_layers};
 use lockstep_numerics::sampler::Sampler;
+use lockstep_package::LoadError;
 use lockstep_step::{BackendLimits, Pos, RowId, RowPlan, RowWrite, SeqPlan, StepLayout, TokenId};
 
 /// Sequences that draft together, where the draft model has recurrent state.

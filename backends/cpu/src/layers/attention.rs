@@ -6,19 +6,10 @@ use crate::Linear;
 use crate::cache::{BLOCK, KvCache};
 use crate::disjoint::{Disjoint, for_rows, sized};
 use crate::kernels::{self, AttendBlock, HEAD_DIM_MAX, RmsNorm, Rotate, SigmoidMul, TILE, Tile};
-use crate::load::{LoadError, Loader, Norm, NormKind, Split, ensure_range};
+use crate::load::{Loader, Norm};
+use lockstep_package::blueprint::AttentionParts;
+use lockstep_package::{LoadError, ensure_range};
 use lockstep_step::BlockId;
-
-/// What an architecture's attention has besides the plain one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AttentionStyle {
-    /// Norms of each head's queries and keys.
-    pub(crate) head_norms: Option<NormKind>,
-    /// A gate per output, projected next to each head's query.
-    pub(crate) gated: bool,
-    /// Positions at the beginning of a sequence that have no entry: only their own query sees them.
-    pub(crate) num_skipped: usize,
-}
 
 pub(crate) struct Attention {
     // Outputs: per query head its query (and its gate), then keys, then values.
@@ -37,30 +28,25 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// `at` is what the names of the layer's tensors begin with.
+    /// `cache_layer` is its index among the layers that have keys and values.
     pub(crate) fn load(
         loader: &Loader<'_>,
-        at: &str,
+        parts: &AttentionParts,
         cache_layer: usize,
-        style: AttentionStyle,
     ) -> Result<Attention, LoadError> {
         let config = loader.config();
         ensure_range("head_dim", config.head_dim, 1..=HEAD_DIM_MAX)?;
-        let name = |name: &str| format!("{at}self_attn.{name}.weight");
-        let head_norm = |which: &str| match style.head_norms {
-            Some(kind) => loader.norm(&name(which), kind).map(Some),
+        let head_norm = |which: usize| match &parts.head_norms {
+            Some(norms) => loader.norm(&norms[which]).map(Some),
             None => Ok(None),
         };
         Ok(Attention {
-            qkv: loader.linear(
-                &[name("q_proj"), name("k_proj"), name("v_proj")],
-                Split::Outputs,
-            )?,
-            out: loader.linear(&[name("o_proj")], Split::Inputs)?,
-            query_norm: head_norm("q_norm")?,
-            key_norm: head_norm("k_norm")?,
-            gated: style.gated,
-            num_skipped: style.num_skipped,
+            qkv: loader.linear(&parts.qkv)?,
+            out: loader.linear(&parts.out)?,
+            query_norm: head_norm(0)?,
+            key_norm: head_norm(1)?,
+            gated: parts.gated,
+            num_skipped: parts.num_skipped,
             num_heads: config.num_attention_heads,
             num_kv_heads: config.num_key_value_heads,
             head_dim: config.head_dim,

@@ -10,9 +10,10 @@ use crate::disjoint::{Disjoint, for_rows, sized};
 use crate::kernels::{
     self, CONV_TAPS_MAX, ConvSilu, DeltaGates, DeltaStep, GatedRmsNorm, HEAD_DIM_MAX, L2Norm,
 };
-use crate::load::{LoadError, Loader, Norm, NormKind, Split, ensure_range};
+use crate::load::{Loader, Norm};
 use lockstep_numerics::elementary::exp;
-use lockstep_package::LinearConfig;
+use lockstep_package::blueprint::DeltaNetParts;
+use lockstep_package::{LinearConfig, LoadError, ensure_range};
 use lockstep_step::planted;
 
 /// Added to the sum of squares of a query or a key.
@@ -76,13 +77,13 @@ fn keep_window(inputs: &[&[f32]], state: &mut [f32]) {
 }
 
 impl DeltaNet {
-    /// `at` is what the names of the layer's tensors begin with.
+    /// `state_layer` is its index among the layers that have recurrent state.
     pub(crate) fn load(
         loader: &Loader<'_>,
-        at: &str,
+        parts: &DeltaNetParts,
         state_layer: usize,
-        dims: LinearConfig,
     ) -> Result<DeltaNet, LoadError> {
+        let dims = parts.dims;
         ensure_range(
             "linear_conv_kernel_dim",
             dims.conv_kernel,
@@ -93,31 +94,17 @@ impl DeltaNet {
             dims.value_head_dim,
             1..=HEAD_DIM_MAX,
         )?;
-        let name = |name: &str| format!("{at}linear_attn.{name}");
-        let inputs = ["qkv", "z"].map(|part| name(&format!("in_proj_{part}.weight")));
-        let gates = ["b", "a"].map(|part| name(&format!("in_proj_{part}.weight")));
-        let stored = loader.vector(&name("conv1d.weight"))?;
-        let (channels, taps) = (channels(&dims), dims.conv_kernel);
-        let mut conv = vec![0.0; stored.len()];
-        for (channel, weights) in stored.chunks_exact(taps).enumerate() {
-            for (tap, &weight) in weights.iter().enumerate() {
-                conv[tap * channels + channel] = weight;
-            }
-        }
-        let rate = loader
-            .vector(&name("A_log"))?
-            .into_iter()
-            .map(exp)
-            .collect();
+        let reader = &loader.reader;
+        let log_rate = reader.vector(&parts.log_rate)?;
         Ok(DeltaNet {
-            project: loader.linear(&inputs, Split::Outputs)?,
-            project_gates: loader.linear_f32(&gates)?,
-            out: loader.linear(&[name("out_proj.weight")], Split::Inputs)?,
-            norm: loader.norm(&name("norm.weight"), NormKind::Plain)?,
-            conv,
-            zeros: vec![0.0; channels],
-            rate,
-            bias: loader.vector(&name("dt_bias"))?,
+            project: loader.linear(&parts.project)?,
+            project_gates: loader.linear(&parts.gates)?,
+            out: loader.linear(&parts.out)?,
+            norm: loader.norm(&parts.norm)?,
+            conv: reader.taps(&parts.conv, dims.conv_kernel)?,
+            zeros: vec![0.0; channels(&dims)],
+            rate: log_rate.into_iter().map(exp).collect(),
+            bias: reader.vector(&parts.bias)?,
             dims,
             query_scale: 1.0 / (dims.key_head_dim as f32).sqrt(),
             state_layer,

@@ -4,7 +4,9 @@ use super::{ROWS_PER_TASK, Scratch, Step};
 use crate::Linear;
 use crate::disjoint::{for_rows, sized};
 use crate::kernels::{self, SiluMul};
-use crate::load::{LoadError, Loader, Split};
+use crate::load::Loader;
+use lockstep_package::LoadError;
+use lockstep_package::blueprint::LayerParts;
 
 pub(crate) struct Mlp {
     // Outputs: gates, then ups.
@@ -13,12 +15,10 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    /// `at` is what the names of the layer's tensors begin with.
-    pub(crate) fn load(loader: &Loader<'_>, at: &str) -> Result<Mlp, LoadError> {
-        let name = |name: &str| format!("{at}mlp.{name}.weight");
+    pub(crate) fn load(loader: &Loader<'_>, parts: &LayerParts) -> Result<Mlp, LoadError> {
         Ok(Mlp {
-            gate_up: loader.linear(&[name("gate_proj"), name("up_proj")], Split::Outputs)?,
-            down: loader.linear(&[name("down_proj")], Split::Inputs)?,
+            gate_up: loader.linear(&parts.gate_up)?,
+            down: loader.linear(&parts.down)?,
         })
     }
 

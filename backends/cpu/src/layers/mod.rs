@@ -1,11 +1,11 @@
-//! The pieces that layers of every architecture are made of. An architecture's file says which pieces it
-//! has and what their tensors are called; how a piece computes is said here, once.
+//! The pieces that layers of every architecture are made of. A blueprint says which pieces an
+//! architecture has and what their tensors are called; how a piece computes is said here, once.
 
 mod attention;
 mod delta_net;
 mod mlp;
 
-pub(crate) use attention::{Attention, AttentionStyle};
+pub(crate) use attention::Attention;
 pub(crate) use delta_net::{DeltaNet, state_shape};
 pub(crate) use mlp::Mlp;
 

@@ -1,10 +1,7 @@
-//! A model is data: an embedding, layers made of shared pieces, a norm and a head. One file per architecture
-//! says which pieces and which tensors; this file runs whatever they built.
+//! A model is data: an embedding, layers made of shared pieces, a norm and a head. The package's blueprint says
+//! which pieces and which tensors; this file runs whatever was built from it.
 
-mod llama;
 mod mtp;
-mod qwen3;
-mod qwen3_5;
 
 pub(crate) use mtp::{Before, Mtp, MtpMemory};
 
@@ -14,10 +11,11 @@ use crate::disjoint::{for_rows, sized};
 use crate::layers::{
     self, Attention, DeltaNet, Mlp, ROWS_PER_TASK, Scratch, Step, add_and_check, normalise,
 };
-use crate::load::{Embedding, LoadError, Loader, Norm, NormKind, Split};
+use crate::load::{Embedding, Loader, Norm};
 use crate::{Linear, kernels};
-use lockstep_numerics::rotary::{Rotary, RotaryScaling, RotaryTable};
-use lockstep_package::{Architecture, ModelConfig, RopeScaling};
+use lockstep_numerics::rotary::RotaryTable;
+use lockstep_package::blueprint::{LayerParts, MixerParts, rotary};
+use lockstep_package::{LoadError, ModelConfig};
 use lockstep_step::NO_ID;
 
 /// What a layer mixes tokens with.
@@ -35,6 +33,23 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
+    /// `place` is its index among the layers with the same kind of mixer.
+    fn load(loader: &Loader<'_>, parts: &LayerParts, place: usize) -> Result<Layer, LoadError> {
+        Ok(Layer {
+            mixer_norm: loader.norm(&parts.mixer_norm)?,
+            mixer: match &parts.mixer {
+                MixerParts::Attention(parts) => {
+                    Mixer::Attention(Attention::load(loader, parts, place)?)
+                }
+                MixerParts::DeltaNet(parts) => {
+                    Mixer::DeltaNet(DeltaNet::load(loader, parts, place)?)
+                }
+            },
+            mlp_norm: loader.norm(&parts.mlp_norm)?,
+            mlp: Mlp::load(loader, parts)?,
+        })
+    }
+
     /// Bytes of weights that a step reads.
     fn num_bytes(&self) -> usize {
         let mixer = match &self.mixer {
@@ -144,23 +159,12 @@ pub(crate) struct Wanted<'a> {
 impl Model {
     /// Loads the model that the package's configuration names, for sequences of at most this length.
     pub(crate) fn load(loader: &Loader<'_>, seq_len_max: usize) -> Result<Model, LoadError> {
-        let config = loader.config();
-        let (layers, norm_kind) = match config.architecture {
-            Architecture::Llama => (llama::layers(loader)?, llama::NORM),
-            Architecture::Qwen3 => (qwen3::layers(loader)?, qwen3::NORM),
-            Architecture::Qwen3_5 => (qwen3_5::layers(loader)?, qwen3_5::NORM),
-        };
-        let embedding = loader.name("embed_tokens.weight");
-        let head = if config.tie_word_embeddings {
-            embedding.clone()
-        } else {
-            "lm_head.weight".to_string()
-        };
+        let (config, parts) = (loader.config(), loader.reader.blueprint());
         Ok(Model {
-            embedding: loader.embedding(&embedding)?,
-            layers,
-            final_norm: loader.norm(&loader.name("norm.weight"), norm_kind)?,
-            head: loader.linear(&[head], Split::Outputs)?,
+            embedding: loader.embedding(&parts.embedding)?,
+            layers: layers_of(loader, &parts.layers)?,
+            final_norm: loader.norm(&parts.final_norm)?,
+            head: loader.linear(&parts.head)?,
             rotary: rotary(config).table(seq_len_max),
             hidden: config.hidden_size,
         })
@@ -332,38 +336,17 @@ pub(crate) fn num_state_layers(config: &ModelConfig) -> usize {
     config.layer_types.iter().filter(linear).count()
 }
 
-fn rotary(config: &ModelConfig) -> Rotary {
-    let scaling = match config.rope.scaling {
-        RopeScaling::None => RotaryScaling::Default,
-        RopeScaling::Linear { factor } => RotaryScaling::Linear { factor },
-        RopeScaling::Llama3 {
-            factor,
-            low_freq_factor,
-            high_freq_factor,
-            original_max_position_embeddings,
-        } => RotaryScaling::Llama3 {
-            factor,
-            low_freq_factor,
-            high_freq_factor,
-            original_max_position_embeddings: original_max_position_embeddings as f64,
-        },
-    };
-    Rotary::new(config.rope.theta, config.rotary_dim(), scaling)
-}
-
-/// A layer around its mixer; all architectures name the rest alike. `at` is what the names of the layer's
-/// tensors begin with.
-fn layer_around(
-    loader: &Loader<'_>,
-    at: &str,
-    norm: NormKind,
-    mixer: Mixer,
-) -> Result<Layer, LoadError> {
-    let name = |name: &str| format!("{at}{name}");
-    Ok(Layer {
-        mixer_norm: loader.norm(&name("input_layernorm.weight"), norm)?,
-        mixer,
-        mlp_norm: loader.norm(&name("post_attention_layernorm.weight"), norm)?,
-        mlp: Mlp::load(loader, at)?,
-    })
+/// The layers of a model, each with its place among those that keep the same kind of thing.
+fn layers_of(loader: &Loader<'_>, parts: &[LayerParts]) -> Result<Vec<Layer>, LoadError> {
+    let (mut num_attention, mut num_delta) = (0, 0);
+    let mut layers = Vec::with_capacity(parts.len());
+    for parts in parts {
+        let count = match parts.mixer {
+            MixerParts::Attention(_) => &mut num_attention,
+            MixerParts::DeltaNet(_) => &mut num_delta,
+        };
+        layers.push(Layer::load(loader, parts, *count)?);
+        *count += 1;
+    }
+    Ok(layers)
 }

@@ -12,23 +12,16 @@
 //! and given up as the model's own. Position 0 has no `h` before it: its slot is written and never seen.
 //! Where `h[s]` was not computed, `g[s]` stands in for it: that is how further tokens are drafted.
 
-use super::qwen3_5::NORM;
-use super::{Layer, Memory, Mixer, Model, layer_around};
+use super::{Layer, Memory, Mixer, Model};
 use crate::Linear;
 use crate::batch::{Batch, Faults, Machine};
 use crate::cache::{HiddenCache, KvCache, StateRows};
 use crate::disjoint::{for_rows, sized};
 use crate::kernels::{self, RmsNorm};
-use crate::layers::{Attention, AttentionStyle, ROWS_PER_TASK, Step, normalise};
-use crate::load::{LoadError, Loader, Norm, Split};
-use lockstep_package::ModelConfig;
+use crate::layers::{ROWS_PER_TASK, Step, normalise};
+use crate::load::{Loader, Norm};
+use lockstep_package::{LoadError, ModelConfig};
 use lockstep_step::Pos;
-
-const STYLE: AttentionStyle = AttentionStyle {
-    head_norms: Some(NORM),
-    gated: true,
-    num_skipped: 1,
-};
 
 /// The weights of the head. Embedding and output matrix are the model's.
 pub(crate) struct Mtp {
@@ -83,18 +76,17 @@ pub(crate) enum Before<'a> {
 }
 
 impl Mtp {
+    /// # Panics
+    /// If the architecture has no place for a head: the loader was made for one.
     pub(crate) fn load(loader: &Loader<'_>) -> Result<Mtp, LoadError> {
-        let at = "mtp.layers.0.";
-        let norm = |name: &str| loader.norm(&format!("mtp.{name}.weight"), NORM);
+        let parts = loader.reader.blueprint().mtp.as_ref();
+        let parts = parts.expect("a place for the head");
         Ok(Mtp {
-            token_norm: norm("pre_fc_norm_embedding")?,
-            hidden_norm: norm("pre_fc_norm_hidden")?,
-            fc: loader.linear(&["mtp.fc.weight".to_string()], Split::Outputs)?,
-            layer: {
-                let mixer = Attention::load(loader, at, 0, STYLE)?;
-                layer_around(loader, at, NORM, Mixer::Attention(mixer))?
-            },
-            norm: norm("norm")?,
+            token_norm: loader.norm(&parts.token_norm)?,
+            hidden_norm: loader.norm(&parts.hidden_norm)?,
+            fc: loader.linear(&parts.fc)?,
+            layer: Layer::load(loader, &parts.layer, 0)?,
+            norm: loader.norm(&parts.norm)?,
         })
     }
 
