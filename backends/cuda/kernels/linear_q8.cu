@@ -15,11 +15,12 @@
 
 // A group of the weights of this lane's output, 16 inputs each; zeros behind the end.
 __device__ __forceinline__ void load_weights(int4* to, const int4* w, int group, int chunks) {
+  const int4* from = w + (i64)group * GROUP_CHUNKS * 32;
+  int left = chunks - group * GROUP_CHUNKS;
 #pragma unroll
   for (int i = 0; i < GROUP_CHUNKS; i++) {
-    int chunk = group * GROUP_CHUNKS + i;
     to[i] = make_int4(0, 0, 0, 0);
-    if (chunk < chunks) to[i] = __ldg(w + (i64)chunk * 32);
+    if (i < left) to[i] = __ldg(from + i * 32);
   }
 }
 
@@ -41,6 +42,7 @@ __device__ __forceinline__ void few(float* y, const i8* w_bytes, const float* w_
   const int4* w = reinterpret_cast<const int4*>(w_bytes) + (i64)blockIdx.x * chunks * 32 + lane;
   const int4* x = reinterpret_cast<const int4*>(x_bytes);
   int output = blockIdx.x * 32 + lane;
+  const int PART = M < 4 ? M : 4;
   ShardTree tree = {};
   float acc = 0.0f, total = 0.0f;
   int shard = 0, end = shard_end(k, num_shards, 0);
@@ -54,15 +56,22 @@ __device__ __forceinline__ void few(float* y, const i8* w_bytes, const float* w_
 #pragma unroll
       for (int i = 0; i < GROUP_CHUNKS; i++) now[i] = next[i];
       if (group + FEW_WARPS < groups) load_weights(next, w, group + FEW_WARPS, chunks);
-      int sums[M] = {};
+      // A few tokens at a time, so that their inputs do not fill the registers.
+#pragma unroll 1
+      for (int token = 0; token < M; token += PART) {
+        int sums[PART] = {}, left = chunks - group * GROUP_CHUNKS;
+        const int4* inputs = x + (i64)group * GROUP_CHUNKS * 16 + token;
 #pragma unroll
-      for (int i = 0; i < GROUP_CHUNKS; i++) {
-        int chunk = min(group * GROUP_CHUNKS + i, chunks - 1);
+        for (int i = 0; i < GROUP_CHUNKS; i++) {
+          if (i >= left) break;
 #pragma unroll
-        for (int t = 0; t < M; t++) sums[t] = dot16(now[i], __ldg(x + chunk * 16 + t), sums[t]);
+          for (int t = 0; t < PART; t++) {
+            sums[t] = dot16(now[i], __ldg(inputs + i * 16 + t), sums[t]);
+          }
+        }
+#pragma unroll
+        for (int t = 0; t < PART; t++) round[((group - first) * M + token + t) * 32 + lane] = sums[t];
       }
-#pragma unroll
-      for (int t = 0; t < M; t++) round[((group - first) * M + t) * 32 + lane] = sums[t];
     }
 #ifndef PLANTED_GEMV_BARRIER
     __syncthreads();
@@ -85,7 +94,7 @@ __device__ __forceinline__ void few(float* y, const i8* w_bytes, const float* w_
 
 // At most 8 tokens, by dp4a. A block takes 32 outputs: a lane owns an output, so that a warp's load is 512 contiguous
 // bytes of weights; afterwards warp t owns token t. The next group of weights is under way while one is multiplied.
-extern "C" __global__ void __launch_bounds__(256, 1)
+extern "C" __global__ void __launch_bounds__(256)
 linear_q8_few(float* y, const i8* w, const float* w_scales, const i8* x, const float* x_scales,
               int m, int n, int k, int num_shards) {
   __shared__ int dots[2 * FEW_ROUND * FEW_TOKENS * 32];
