@@ -2,10 +2,33 @@
 //! first included. `emulate/inline.py` does the same for the emulation, and a test compares the two.
 
 /// The `.cu` files, without their ending.
-pub(crate) const FILES: &[(&str, &str)] = &[];
+pub(crate) const FILES: &[(&str, &str)] = &[
+    ("attention", include_str!("../../kernels/attention.cu")),
+    ("delta", include_str!("../../kernels/delta.cu")),
+    ("digest", include_str!("../../kernels/digest.cu")),
+    ("draw", include_str!("../../kernels/draw.cu")),
+    ("elementwise", include_str!("../../kernels/elementwise.cu")),
+    ("embed", include_str!("../../kernels/embed.cu")),
+    ("linear_f32", include_str!("../../kernels/linear_f32.cu")),
+    ("linear_q8", include_str!("../../kernels/linear_q8.cu")),
+    ("logprobs", include_str!("../../kernels/logprobs.cu")),
+    ("mtp", include_str!("../../kernels/mtp.cu")),
+    ("norm", include_str!("../../kernels/norm.cu")),
+    ("place_kv", include_str!("../../kernels/place_kv.cu")),
+    ("quantize", include_str!("../../kernels/quantize.cu")),
+];
 
 /// The headers that they include.
-const HEADERS: &[(&str, &str)] = &[];
+const HEADERS: &[(&str, &str)] = &[
+    ("coefficients.cuh", include_str!("../../kernels/coefficients.cuh")),
+    ("common.cuh", include_str!("../../kernels/common.cuh")),
+    ("exact_math.cuh", include_str!("../../kernels/exact_math.cuh")),
+    ("lanes.cuh", include_str!("../../kernels/lanes.cuh")),
+    ("norm.cuh", include_str!("../../kernels/norm.cuh")),
+    ("quantize.cuh", include_str!("../../kernels/quantize.cuh")),
+    ("rank.cuh", include_str!("../../kernels/rank.cuh")),
+    ("shards.cuh", include_str!("../../kernels/shards.cuh")),
+];
 
 /// The whole text of a file.
 ///
