@@ -1,0 +1,60 @@
+// How the emulator says that a kernel or its caller did something wrong: one line, then status 77.
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+namespace emulate {
+
+std::string where() {
+  if (!running) return "host";
+  char text[256];
+  snprintf(text, sizeof text, "kernel %s block (%u,%u,%u) thread (%u,%u,%u)", launch.name,
+           block_place.x, block_place.y, block_place.z, running->thread.x, running->thread.y,
+           running->thread.z);
+  return text;
+}
+
+void leave(const std::string& message) {
+  fprintf(stderr, "EMULATE: %s\n", message.c_str());
+  fflush(stdout);
+  fflush(stderr);
+  // Not exit(): it would run destructors on a fiber's stack, under locks that are held.
+  _exit(kMisuseStatus);
+}
+
+void fail(const char* format, ...) {
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  leave(where() + ": " + text);
+}
+
+bool same_site(Site a, Site b) {
+  return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
+}
+
+std::string source_line(const void* program_counter) {
+  Dl_info info;
+  if (!program_counter || !dladdr(program_counter, &info)) return "?";
+  auto offset = (uintptr_t)program_counter - 1 - (uintptr_t)info.dli_fbase;
+  char command[512];
+  snprintf(command, sizeof command, "addr2line -e '%s' 0x%lx 2>/dev/null", info.dli_fname,
+           (unsigned long)offset);
+  FILE* pipe = popen(command, "r");
+  if (!pipe) return "?";
+  char line[512] = "?";
+  if (!fgets(line, sizeof line, pipe)) line[0] = 0;
+  pclose(pipe);
+  std::string text = line;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  size_t slash = text.rfind('/');
+  if (slash != std::string::npos) text = text.substr(slash + 1);
+  if (text.empty() || text[0] == '?') return info.dli_sname ? info.dli_sname : "?";
+  return text;
+}
+
+}  // namespace emulate

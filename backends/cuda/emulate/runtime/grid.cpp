@@ -1,0 +1,147 @@
+// Runs a grid: its blocks one after another in an order that depends on the seed, each with shared
+// memory that holds nothing but NaN at first.
+#include <mutex>
+
+#include "runtime.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace emulate {
+
+uint64_t seed = 0;
+Statistics statistics;
+Launch launch;
+uint3 block_place;
+uint32_t launch_id = 0;
+void (*on_access)(const void*, unsigned, bool) = nullptr;
+void (*on_block_begin)() = nullptr;
+bool (*may_access)(const void*, unsigned, bool) = nullptr;
+
+namespace {
+
+struct Range {
+  char *begin, *end;
+};
+std::vector<Range> shared_ranges;
+
+char* dynamic = nullptr;
+size_t dynamic_bytes = 0, dynamic_capacity = 0;
+uint64_t random_state = 1;
+std::recursive_mutex grid_mutex;
+
+// Every 32-bit word becomes a NaN whose low bits depend on the seed. It ignores red zones.
+__attribute__((no_sanitize("address"), noinline)) void poison(char* begin, char* end) {
+  uint32_t bits = (uint32_t)(random_bits() >> 20);
+  for (char* p = begin; p + 4 <= end; p += 4) {
+    *reinterpret_cast<volatile uint32_t*>(p) = 0xffc00000u | (bits & 0x3fffffu);
+    bits = bits * 1664525u + 1013904223u;
+  }
+}
+
+void prepare_dynamic_shared(size_t bytes) {
+  dynamic_bytes = bytes;
+#if defined(__SANITIZE_ADDRESS__)
+  // A new one for each launch, of exactly its size, so that the red zone begins where it ends.
+  free(dynamic);
+  dynamic_capacity = 0;
+#endif
+  if (bytes <= dynamic_capacity) return;
+  size_t rounded = (bytes + 127) / 128 * 128;
+#if !defined(__SANITIZE_ADDRESS__)
+  free(dynamic);
+#endif
+  dynamic = static_cast<char*>(aligned_alloc(128, rounded));
+  dynamic_capacity = bytes;
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_poison_memory_region(dynamic + bytes, rounded - bytes);
+#endif
+}
+
+void check_dimensions() {
+  dim3 grid = launch.grid, threads = launch.block;
+  uint64_t len = (uint64_t)threads.x * threads.y * threads.z;
+  if (len < 1 || len > (uint64_t)kThreadsMax || threads.z > 64)
+    fail("kernel %s: blocks of (%u,%u,%u) threads", launch.name, threads.x, threads.y, threads.z);
+  if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    fail("kernel %s: a grid of (%u,%u,%u) blocks", launch.name, grid.x, grid.y, grid.z);
+  if (launch.shared_bytes > kSharedMax)
+    fail("kernel %s: %zu bytes of dynamic shared memory", launch.name, launch.shared_bytes);
+  block.threads = (int)len;
+}
+
+void start_block(uint64_t linear) {
+  block.linear = (uint32_t)linear;
+  block.epoch = 1;
+  memset(block.warp_epoch, 0, sizeof block.warp_epoch);
+  memset(block.warp_arrived, 0, sizeof block.warp_arrived);
+  memset(block.warp_finished, 0, sizeof block.warp_finished);
+  uint64_t columns = launch.grid.x, plane = columns * launch.grid.y;
+  block_place = {(unsigned)(linear % columns), (unsigned)(linear / columns % launch.grid.y),
+                 (unsigned)(linear / plane)};
+  for (const Range& range : shared_ranges) poison(range.begin, range.end);
+  poison(dynamic, dynamic + dynamic_bytes);
+  if (on_block_begin) on_block_begin();
+}
+
+}  // namespace
+
+uint64_t random_bits() {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return random_state;
+}
+
+void* dynamic_shared() { return dynamic; }
+size_t dynamic_shared_bytes() { return dynamic_bytes; }
+
+void register_shared(char* begin, char* end) {
+  if (begin && begin != end) shared_ranges.push_back({begin, end});
+}
+
+bool is_shared(const void* address) {
+  auto* p = static_cast<const char*>(address);
+  if (p >= dynamic && p < dynamic + dynamic_bytes) return true;
+  for (const Range& range : shared_ranges)
+    if (p >= range.begin && p < range.end) return true;
+  return false;
+}
+
+// Memory that belongs to the emulator: kernels read it all the time and nobody races for it.
+bool is_launch_state(const void* address) {
+  auto* p = static_cast<const char*>(address);
+  auto* arguments = static_cast<const char*>(launch.context);
+  if (p >= (const char*)fibers && p < (const char*)(fibers + kThreadsMax)) return true;
+  return p == (const char*)&running || (p >= arguments && p < arguments + launch.context_bytes);
+}
+
+void run_grid(const Launch& asked) {
+  std::lock_guard<std::recursive_mutex> lock(grid_mutex);
+  running = nullptr;
+  launch = asked;
+  check_dimensions();
+  prepare_stacks();
+  prepare_dynamic_shared(asked.shared_bytes);
+  launch_id++;
+  statistics.launches++;
+  uint64_t blocks = (uint64_t)asked.grid.x * asked.grid.y * asked.grid.z;
+  statistics.threads += blocks * (uint64_t)block.threads;
+
+  // Each launch draws anew, or one unlucky order would be repeated by all of them.
+  random_state = seed * 0x9e3779b97f4a7c15ull + 88172645463325252ull + launch_id * 0xd1342543de82ull;
+  for (int i = 0; i < 4; i++) random_bits();
+  std::vector<uint32_t> order;
+  if (seed > 1) {
+    order.resize(blocks);
+    for (uint64_t i = 0; i < blocks; i++) order[i] = (uint32_t)i;
+    for (uint64_t i = blocks; i-- > 1;) std::swap(order[i], order[random_bits() % (i + 1)]);
+  }
+  for (uint64_t i = 0; i < blocks; i++) {
+    start_block(seed > 1 ? order[i] : seed == 1 ? blocks - 1 - i : i);
+    run_block();
+  }
+}
+
+}  // namespace emulate

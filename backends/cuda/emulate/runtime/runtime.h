@@ -1,0 +1,111 @@
+// What the parts of the emulator know of each other: the fibers that stand for a block's threads,
+// the state of the launch that is running, and the hooks through which the race checker and the
+// driver look on. Kernels never see this header.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "../shim/language.h"
+#include "../shim/register.h"
+#include "../shim/warp.h"
+
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+namespace emulate {
+
+constexpr int kThreadsMax = 1024;  // of a block
+constexpr int kLanes = 32;
+constexpr int kWarpsMax = kThreadsMax / kLanes;
+constexpr size_t kSharedMax = 232448;  // bytes a block can opt in to on sm_90
+constexpr int kMisuseStatus = 77;
+
+enum class State : uint8_t { fresh, ready, at_barrier, in_warp_op, finished };
+
+struct PendingCopy {
+  Site site;
+  void* to;
+  const void* from;
+  unsigned bytes;
+};
+
+// One thread of the running block.
+struct Fiber : Thread {
+  void* stack_pointer;
+  int stack;  // index in the pool, while it runs
+  State state;
+  BarrierKind barrier;
+  WarpOp op;
+  int predicate;  // handed to a barrier, and its result
+  Site site;      // where it waits
+  uint32_t mask;
+  void* exchange;
+  void* fake_stack;  // AddressSanitizer's
+  uint32_t index, warp, lane;
+  std::vector<PendingCopy> copies;
+  std::vector<size_t> groups;  // ends of the committed groups in `copies`
+};
+
+// The block that is running.
+struct Block {
+  int threads, alive;
+  uint32_t linear;                // index in the grid
+  uint32_t epoch;                 // barriers passed, from 1
+  uint32_t warp_epoch[kWarpsMax];  // barriers and collectives passed
+  uint32_t warp_arrived[kWarpsMax], warp_finished[kWarpsMax];
+};
+
+struct Statistics {
+  uint64_t launches, blocks, threads, resumes, barriers, warp_ops, accesses, races;
+};
+
+extern Fiber fibers[kThreadsMax];
+extern Block block;
+extern Launch launch;     // of the grid that is running
+extern uint3 block_place;  // of the block that is running
+extern uint32_t launch_id;
+extern uint64_t seed;
+extern Statistics statistics;
+
+inline Fiber* current() { return static_cast<Fiber*>(running); }
+inline int lanes_of_warp(uint32_t warp) {
+  int left = block.threads - (int)warp * kLanes;
+  return left < kLanes ? left : kLanes;
+}
+
+// fibers.cpp
+void prepare_stacks();
+void resume(Fiber* fiber);
+void yield_to_scheduler();
+bool is_stack(const void* address);
+bool is_stack_guard(const void* address);
+
+// block.cpp
+void run_block();
+
+// grid.cpp
+uint64_t random_bits();
+bool is_shared(const void* address);
+bool is_launch_state(const void* address);
+size_t dynamic_shared_bytes();
+
+// registry.cpp
+const Kernel* find_kernel(const char* name, uint64_t source_hash, bool any_source);
+bool is_known_source(uint64_t source_hash);
+size_t sources_len();
+
+// failure.cpp
+std::string where();
+std::string source_line(const void* program_counter);
+[[noreturn]] void leave(const std::string& message);
+bool same_site(Site a, Site b);
+
+// Hooks, null when nobody looks on.
+extern void (*on_access)(const void* address, unsigned bytes, bool write);
+extern void (*on_block_begin)();
+// Whether a kernel may touch these bytes; the driver knows.
+extern bool (*may_access)(const void* address, unsigned bytes, bool write);
+
+}  // namespace emulate
