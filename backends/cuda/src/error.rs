@@ -1,6 +1,7 @@
 //! What can go wrong with a device, each with what was being done and what to do next.
 
 use cudarc::driver::{DriverError, sys::CUresult};
+use lockstep_package::LoadError;
 use lockstep_step::BackendError;
 use std::fmt;
 
@@ -133,6 +134,47 @@ impl From<DeviceError> for BackendError {
         match &error {
             DeviceError::Failed { lost: true, .. } => BackendError::Lost(error.to_string()),
             _ => BackendError::Device(error.to_string()),
+        }
+    }
+}
+
+/// Why a model can't be put on a device.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CudaError {
+    /// The package or an option is wrong.
+    Load(LoadError),
+    /// The device can't.
+    Device(DeviceError),
+}
+
+impl fmt::Display for CudaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CudaError::Load(error) => write!(f, "{error}"),
+            CudaError::Device(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for CudaError {}
+
+impl From<LoadError> for CudaError {
+    fn from(error: LoadError) -> CudaError {
+        CudaError::Load(error)
+    }
+}
+
+impl From<DeviceError> for CudaError {
+    fn from(error: DeviceError) -> CudaError {
+        CudaError::Device(error)
+    }
+}
+
+impl From<CudaError> for BackendError {
+    fn from(error: CudaError) -> BackendError {
+        match error {
+            CudaError::Load(error) => BackendError::Device(error.to_string()),
+            CudaError::Device(error) => error.into(),
         }
     }
 }

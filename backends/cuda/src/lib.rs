@@ -5,20 +5,28 @@
 //! and runs where neither exists. `emulate/` stands in for both: it compiles the same kernels for the host, and
 //! tests run this crate on it unchanged.
 
+mod backend;
 mod device;
+mod draw;
 mod error;
 #[doc(hidden)]
 pub mod kernel;
+mod layers;
 #[doc(hidden)]
 pub mod memory;
-#[doc(hidden)]
-pub mod ops;
-#[doc(hidden)]
-pub mod program;
-#[doc(hidden)]
-pub mod queue;
+mod model;
+mod ops;
+mod program;
+mod queue;
+mod step;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
+mod weights;
 
+pub use backend::{CudaBackend, CudaForward, CudaOptions, CudaSampled};
 pub use device::Device;
-pub use error::DeviceError;
+pub use error::{CudaError, DeviceError};
+pub use memory::Region;
+pub use weights::WeightRule;

@@ -70,7 +70,11 @@ impl SamplerParams {
         seed: 0,
     };
 
-    fn check(&self) -> Result<(), DrawError> {
+    /// Fails if a parameter is outside of its range.
+    ///
+    /// # Errors
+    /// The first such, by its name.
+    pub fn check(&self) -> Result<(), DrawError> {
         let unit = 0.0..=1.0;
         let finite = |x: f32| x.is_finite();
         let rules = [

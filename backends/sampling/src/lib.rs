@@ -10,7 +10,7 @@ pub use drawn::DrawnTokens;
 use lockstep_numerics::digest::digest;
 use lockstep_numerics::sampler::{self, DrawError, Sampler, SamplerParams};
 use lockstep_step::{
-    Digest, Draw, Logprobs, MaskSet, PlanError, PlanRule, Pos, QueryToken, SamplingParams,
+    Bitmask, Digest, Draw, Logprobs, MaskSet, PlanError, PlanRule, Pos, QueryToken, SamplingParams,
     ScoredPosition, SeqError, SeqPlan, TokenCount, TokenId, planted,
 };
 pub use proposal::ProposalDraws;
@@ -34,18 +34,33 @@ pub fn sample_seq<'a>(
     masks: &MaskSet,
 ) -> Result<Vec<Draw>, SeqError> {
     let mut settings = Settings::of(seq, resolved_query);
-    let mut draws = Vec::with_capacity(seq.scored.len());
-    for (idx, &scored) in seq.scored.iter().enumerate() {
+    draw_seq(seq, resolved_query, |idx| {
         // Planted: vllm-project/vllm#33251.
         if idx > 0 || planted!(FirstDraftCountedTwice) && seq.num_drafts > 0 {
-            settings.count(resolved_query[scored.query_idx as usize]);
+            settings.count(resolved_query[seq.scored[idx].query_idx as usize]);
         }
         let draw = logits_of(idx)
-            .and_then(|logits| draw_one(sampler, seq, scored, &settings, logits, masks));
+            .and_then(|logits| draw_one(sampler, seq, seq.scored[idx], &settings, logits, masks));
         #[cfg(planted)]
         let draw =
             draw.map(|draw| misdeeds::redraw(seq, resolved_query, idx, &logits_of, masks, draw));
-        match draw {
+        draw
+    })
+}
+
+/// What [`sample_seq`] answers, from the draw of each scored position: `draw_at` is asked in order, and for no
+/// position that can't matter.
+///
+/// # Errors
+/// That of the first scored position.
+pub fn draw_seq(
+    seq: &SeqPlan,
+    resolved_query: &[TokenId],
+    mut draw_at: impl FnMut(usize) -> Result<Draw, SeqError>,
+) -> Result<Vec<Draw>, SeqError> {
+    let mut draws = Vec::with_capacity(seq.scored.len());
+    for idx in 0..seq.scored.len() {
+        match draw_at(idx) {
             Ok(draw) => draws.push(draw),
             Err(error) if idx == 0 => return Err(error),
             Err(_) => break,
@@ -157,19 +172,7 @@ fn draw_one(
     let opened = misdeeds::opened(seq, mask);
     #[cfg(planted)]
     let mask = opened.as_ref().or(mask);
-    if let Some(mask) = mask
-        && mask.vocab_size() as usize != logits.len()
-    {
-        return Err(refused(
-            seq,
-            PlanRule::MaskRows,
-            format!(
-                "a mask of {} tokens for {} logits",
-                mask.vocab_size(),
-                logits.len()
-            ),
-        ));
-    }
+    check_width(seq, mask, logits.len())?;
     let drawn = sampler.draw(
         logits,
         &settings.params,
@@ -194,7 +197,30 @@ fn draw_one(
     })
 }
 
-fn seq_error(seq: &SeqPlan, pos: Pos, error: DrawError) -> SeqError {
+/// Fails where a mask is not as wide as the vocabulary.
+///
+/// # Errors
+/// Both widths.
+pub fn check_width(
+    seq: &SeqPlan,
+    mask: Option<&Bitmask>,
+    vocab_size: usize,
+) -> Result<(), SeqError> {
+    match mask {
+        Some(mask) if mask.vocab_size() as usize != vocab_size => Err(refused(
+            seq,
+            PlanRule::MaskRows,
+            format!(
+                "a mask of {} tokens for {vocab_size} logits",
+                mask.vocab_size()
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The error of a sequence whose token at `pos` can't be drawn.
+pub fn seq_error(seq: &SeqPlan, pos: Pos, error: DrawError) -> SeqError {
     match error {
         DrawError::NotFinite { .. } => SeqError::NotFinite {
             op: "logits".into(),
@@ -221,7 +247,7 @@ fn refused(seq: &SeqPlan, rule: PlanRule, detail: String) -> SeqError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_step::{Bitmask, MaskRow, RowPlan, SeqId, StepId};
+    use lockstep_step::{MaskRow, RowPlan, SeqId, StepId};
 
     const VOCAB: usize = 8;
 

@@ -1,0 +1,1 @@
+//! Whole models on the device against the CPU.
