@@ -46,6 +46,10 @@ asan)
 *) usage ;;
 esac
 
+if ! compgen -G "$KERNELS/*.cu" >/dev/null; then
+  echo "build.sh: no kernel files in $KERNELS" >&2
+  exit 1
+fi
 mkdir -p "$OUT/objects"
 OUT=$(cd "$OUT" && pwd)
 exec 9>"$OUT/lock"
@@ -116,7 +120,6 @@ table=$OUT/objects/sources.cpp
   echo '  emulate::register_shared(__start_emulate_shared, __stop_emulate_shared);'
 } >"$table.new"
 for source in "$KERNELS"/*.cu; do
-  [ -e "$source" ] || continue
   name=$(basename "$source" .cu)
   hash=$(python3 "$HERE/inline.py" "$source" "$OUT/$name.inlined.cu" "$OUT/$name.marked.cu")
   echo "  emulate::register_source(0x${hash}ull, \"$name.cu\");" >>"$table.new"
@@ -129,10 +132,6 @@ for source in "$KERNELS"/*.cu; do
 done
 echo '}' >>"$table.new"
 mv "$table.new" "$table"
-if [ ${#kernel_objects[@]} = 0 ]; then
-  echo "build.sh: no kernel files in $KERNELS" >&2
-  exit 1
-fi
 remake "$OUT/objects/sources.o" "$table" \
   "$CXX" "${COMMON[@]}" -I"$HERE" -c "$table" -o "$OUT/objects/sources.o"
 finish

@@ -117,6 +117,7 @@ CUresult initialise() {
   if (const char* text = getenv("EMULATE_LOST_AFTER")) lose_after(strtoll(text, nullptr, 10));
   reserve_memory();
   if (!load_kernels()) return CUDA_ERROR_NO_DEVICE;
+  end_with_sanitizers();
   may_access = is_reachable;
   reset_stream_draws();
   catch_bad_addresses();

@@ -11,7 +11,7 @@ extern "C" {
 void emulate_set_seed(uint64_t value) {
   std::lock_guard<std::recursive_mutex> lock(driver_mutex());
   seed = value;
-  launch_id = 0;
+  launches_since_seed = 0;
   reset_stream_draws();
 }
 

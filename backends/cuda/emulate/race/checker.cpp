@@ -21,6 +21,7 @@ struct Cell {
   uint32_t write_launch, write_block, write_epoch, write_warp_epoch;
   uint32_t read_launch, read_block, read_epoch, read_warp_epoch;
   uint32_t written_in;  // the block, by serial number, in which `written` is true; shared only
+  uint32_t copied_in;   // the block, by serial number, in which a copy to it is under way
   uint16_t write_thread, read_thread;
   uint8_t write_mask, read_mask, written;
   bool write_atomic;
@@ -90,6 +91,12 @@ void check_written(const Cell& cell, const Access& access) {
           where().c_str(), source_line(access.pc).c_str());
 }
 
+void check_copy(const Cell& cell, const Access& access) {
+  if (!access.shared || cell.copied_in != block_serial) return;
+  report(access.write ? "write before the wait for a copy" : "read before the wait for a copy", access,
+         cell.write_block, cell.write_thread, cell.write_pc);
+}
+
 void check_last_write(const Cell& cell, const Access& access) {
   if (cell.write_launch != launch_id || !(cell.write_mask & access.mask)) return;
   if (access.atomic && cell.write_atomic) return;
@@ -155,6 +162,7 @@ void note_read(Cell& cell, const Access& access) {
 void check_word(const Access& access) {
   Cell& cell = cell_of(access.word);
   check_written(cell, access);
+  check_copy(cell, access);
   check_last_write(cell, access);
   if (access.write) {
     check_reads(cell, access);
@@ -188,10 +196,14 @@ void check(const void* address, unsigned bytes, bool write, bool atomic, void* p
 
 struct Install {
   Install() {
-    on_access = [](const void* address, unsigned bytes, bool write) {
-      check(address, bytes, write, false, __builtin_return_address(0));
+    on_access = [](const void* address, unsigned bytes, bool write, void* caller) {
+      check(address, bytes, write, false, caller);
     };
     on_block_begin = [] { block_serial++; };
+    on_copy = [](const void* shared, unsigned bytes, bool landed) {
+      for (unsigned i = 0; i < bytes; i += 4)
+        cell_of((uintptr_t)shared + i).copied_in = landed ? 0 : block_serial;
+    };
   }
 } install;
 

@@ -5,6 +5,10 @@
 
 #include "runtime.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace emulate {
 
 std::string where() {
@@ -51,10 +55,29 @@ std::string source_line(const void* program_counter) {
   pclose(pipe);
   std::string text = line;
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  size_t remark = text.find(" (discriminator");
+  if (remark != std::string::npos) text.resize(remark);
   size_t slash = text.rfind('/');
   if (slash != std::string::npos) text = text.substr(slash + 1);
   if (text.empty() || text[0] == '?') return info.dli_sname ? info.dli_sname : "?";
   return text;
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+// The sanitizers have said what is wrong; this says where.
+void end_like_others() {
+  if (running) leave(where() + ": a sanitizer ended this, see above");
+}
+
+// Each sanitizer's library has its own; the one for undefined behaviour comes with the kernels.
+void end_with_sanitizers() {
+  __sanitizer_set_death_callback(end_like_others);
+  void* library = dlopen("libubsan.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void* set = library ? dlsym(library, "__sanitizer_set_death_callback") : nullptr;
+  if (set) reinterpret_cast<void (*)(void (*)())>(set)(end_like_others);
+}
+#else
+void end_with_sanitizers() {}
+#endif
 
 }  // namespace emulate

@@ -11,12 +11,14 @@
 namespace emulate {
 
 uint64_t seed = 0;
+uint64_t launches_since_seed = 0;
 Statistics statistics;
 Launch launch;
 uint3 block_place;
 uint32_t launch_id = 0;
-void (*on_access)(const void*, unsigned, bool) = nullptr;
+void (*on_access)(const void*, unsigned, bool, void*) = nullptr;
 void (*on_block_begin)() = nullptr;
+void (*on_copy)(const void*, unsigned, bool) = nullptr;
 bool (*may_access)(const void*, unsigned, bool) = nullptr;
 
 namespace {
@@ -130,7 +132,8 @@ void run_grid(const Launch& asked) {
   statistics.threads += blocks * (uint64_t)block.threads;
 
   // Each launch draws anew, or one unlucky order would be repeated by all of them.
-  random_state = seed * 0x9e3779b97f4a7c15ull + 88172645463325252ull + launch_id * 0xd1342543de82ull;
+  random_state = seed * 0x9e3779b97f4a7c15ull + 88172645463325252ull;
+  random_state += ++launches_since_seed * 0xd1342543de82ef95ull;
   for (int i = 0; i < 4; i++) random_bits();
   std::vector<uint32_t> order;
   if (seed > 1) {

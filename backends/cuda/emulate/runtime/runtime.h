@@ -26,6 +26,7 @@ enum class State : uint8_t { fresh, ready, at_barrier, in_warp_op, finished };
 
 struct PendingCopy {
   Site site;
+  void* caller;
   void* to;
   const void* from;
   unsigned bytes;
@@ -67,6 +68,7 @@ extern Launch launch;     // of the grid that is running
 extern uint3 block_place;  // of the block that is running
 extern uint32_t launch_id;
 extern uint64_t seed;
+extern uint64_t launches_since_seed;  // so that a seed gives the same orders whenever it is set
 extern Statistics statistics;
 
 inline Fiber* current() { return static_cast<Fiber*>(running); }
@@ -101,10 +103,14 @@ std::string where();
 std::string source_line(const void* program_counter);
 [[noreturn]] void leave(const std::string& message);
 bool same_site(Site a, Site b);
+// Once the kernels are loaded: what a sanitizer finds ends the process as everything else does.
+void end_with_sanitizers();
 
 // Hooks, null when nobody looks on.
-extern void (*on_access)(const void* address, unsigned bytes, bool write);
+extern void (*on_access)(const void* address, unsigned bytes, bool write, void* caller);
 extern void (*on_block_begin)();
+// Shared memory that an asynchronous copy may write at any time from now on, or no longer.
+extern void (*on_copy)(const void* shared, unsigned bytes, bool landed);
 // Whether a kernel may touch these bytes; the driver knows.
 extern bool (*may_access)(const void* address, unsigned bytes, bool write);
 

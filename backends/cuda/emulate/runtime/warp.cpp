@@ -21,7 +21,14 @@ void refuse_divergence(const Fiber& fiber, const Fiber& other) {
        other.lane, name_of(other.op), other.mask, other.site.file, other.site.line);
 }
 
-void land(const PendingCopy& copy) { memcpy(copy.to, copy.from, copy.bytes); }
+void land(const PendingCopy& copy) {
+  if (on_copy) on_copy(copy.to, copy.bytes, true);
+  if (on_access) {
+    on_access(copy.from, copy.bytes, false, copy.caller);
+    on_access(copy.to, copy.bytes, true, copy.caller);
+  }
+  memcpy(copy.to, copy.from, copy.bytes);
+}
 
 }  // namespace
 
@@ -72,11 +79,13 @@ void copy_async(Site site, void* shared, const void* global, unsigned bytes) {
          global, shared);
   if (!is_shared(shared) || !is_shared(static_cast<char*>(shared) + bytes - 1))
     fail("%s:%d: cp.async to %p, which is not shared memory", site.file, site.line, shared);
-  current()->copies.push_back({site, shared, global, bytes});
+  void* caller = __builtin_return_address(0);
+  current()->copies.push_back({site, caller, shared, global, bytes});
   if (on_access) {
-    on_access(global, bytes, false);
-    on_access(shared, bytes, true);
+    on_access(global, bytes, false, caller);
+    on_access(shared, bytes, true, caller);
   }
+  if (on_copy) on_copy(shared, bytes, false);
   bool early = seed == 1 || (seed > 1 && random_bits() >> 40 & 1);
   if (early) memcpy(shared, global, bytes);
 }
@@ -88,14 +97,7 @@ void copy_wait(int groups_left) {
   int groups = (int)fiber->groups.size() - groups_left;
   if (groups <= 0) return;
   size_t end = fiber->groups[(size_t)groups - 1];
-  for (size_t i = 0; i < end; i++) {
-    const PendingCopy& copy = fiber->copies[i];
-    if (on_access) {
-      on_access(copy.from, copy.bytes, false);
-      on_access(copy.to, copy.bytes, true);
-    }
-    land(copy);
-  }
+  for (size_t i = 0; i < end; i++) land(fiber->copies[i]);
   fiber->copies.erase(fiber->copies.begin(), fiber->copies.begin() + (long)end);
   fiber->groups.erase(fiber->groups.begin(), fiber->groups.begin() + groups);
   for (size_t& group : fiber->groups) group -= end;
