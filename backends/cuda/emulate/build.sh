@@ -127,7 +127,12 @@ for source in "$KERNELS"/*.cu; do
   printf 'namespace {\n#include "%s"\n}\n' "$OUT/$name.marked.cu" >"$OUT/objects/$name.unit.cc"
   object=$OUT/objects/kernel_$name.o
   kernel_objects+=("$object")
-  remake "$object" "$OUT/$name.marked.cu" "$CXX" "${KERNEL[@]}" "${DEFINES[@]}" \
+  # A fault only touches the files that name it.
+  planted=()
+  for define in "${DEFINES[@]}"; do
+    if grep -q "${define#-D}" "$OUT/$name.marked.cu"; then planted+=("$define"); fi
+  done
+  remake "$object" "$OUT/$name.marked.cu" "$CXX" "${KERNEL[@]}" "${planted[@]}" \
     "-DEMULATE_SOURCE_HASH=0x${hash}ull" -c "$OUT/objects/$name.unit.cc" -o "$object"
 done
 echo '}' >>"$table.new"

@@ -25,9 +25,13 @@ struct Tile {
   float (*queries)[HEAD_DIM_MAX];
   // Scores, then what they become under the softmax; two halves, used in turn.
   float (*scores)[HEADS_MAX][BLOCK_LEN];
-  // Per half and head: m_b and l_b.
-  float (*block_max)[HEADS_MAX];
-  float (*block_sum)[HEADS_MAX];
+  // Per half and head: e and e_b of the merge, or m_b and l_b where blocks are not merged here.
+  float (*factors)[HEADS_MAX][2];
+};
+
+// What has been merged so far of one head. Only lane 0 of the head's warp knows it.
+struct Merged {
+  float max, sum;
 };
 
 __device__ __forceinline__ Heads heads_of(int num_heads, int num_kv_heads, int head_dim) {
@@ -51,11 +55,27 @@ __device__ __forceinline__ void load_queries(const Tile& tile, const float* row,
   __syncthreads();
 }
 
-// Scores, maxima, p and sums of one block of positions, of which [skipped, valid) exist. Ends with a barrier.
+// Merges m_b and l_b; returns the factors of what was and of what comes.
+__device__ __forceinline__ void merge_block(
+    Merged* merged, float block_max, float block_sum, float* e, float* e_b) {
+  float most = merged->max > block_max ? merged->max : block_max;
+  *e = exp_of(__fsub_rn(merged->max, most));
+  *e_b = exp_of(__fsub_rn(block_max, most));
+  merged->max = most;
+  merged->sum = __fmaf_rn(merged->sum, *e, __fmul_rn(block_sum, *e_b));
+}
+
+// Scores, p and factors of one block of positions, of which [skipped, valid) exist. Ends with a barrier.
 __device__ __forceinline__ void weigh_block(
-    const Tile& tile, int half, const float* keys, float scale, int skipped, int valid) {
+    const Tile& tile, int half, const float* keys, float scale, int skipped, int valid,
+    Merged* merged) {
   int t = threadIdx.x, j = t % BLOCK_LEN;
+#ifdef PLANTED_NAN_PLUS_MINUS_INF
+  // Planted: deepbeepmeep/Wan2GP#1628: all slots are read, and a mask is added.
+  if (true) {
+#else
   if (j >= skipped && j < valid) {
+#endif
     // Threads of one position take every fourth head, two at most.
     int h = t / BLOCK_LEN;
     if (h + 4 < tile.count) {
@@ -83,6 +103,11 @@ __device__ __forceinline__ void weigh_block(
     bool has_high = lane + 32 >= skipped && lane + 32 < valid;
     float low = has_low ? scores[lane] : negative_infinity();
     float high = has_high ? scores[lane + 32] : negative_infinity();
+#ifdef PLANTED_NAN_PLUS_MINUS_INF
+    if (!has_low) low = __fadd_rn(scores[lane], negative_infinity());
+    if (!has_high) high = __fadd_rn(scores[lane + 32], negative_infinity());
+    has_low = has_high = true;
+#endif
     float most = high > low ? high : low;
 #pragma unroll
     for (int distance = 16; distance > 0; distance >>= 1) {
@@ -94,9 +119,12 @@ __device__ __forceinline__ void weigh_block(
     scores[lane] = low;
     scores[lane + 32] = high;
     float sum = halve_lanes(low, high);
-    if (lane == 0) {
-      tile.block_max[half][h] = most;
-      tile.block_sum[half][h] = sum;
+    float* factors = tile.factors[half][h];
+    if (lane == 0 && merged) {
+      merge_block(merged, most, sum, &factors[0], &factors[1]);
+    } else if (lane == 0) {
+      factors[0] = most;
+      factors[1] = sum;
     }
   }
   __syncthreads();
@@ -129,21 +157,6 @@ __device__ __forceinline__ void mix_block(
   }
 }
 
-// What has been merged so far, of one head.
-struct Merged {
-  float max, sum;
-};
-
-// Merges m_b, l_b; returns the factors of what was and of what comes.
-__device__ __forceinline__ void merge_block(
-    Merged* merged, float block_max, float block_sum, float* e, float* e_b) {
-  float most = merged->max > block_max ? merged->max : block_max;
-  *e = exp_of(__fsub_rn(merged->max, most));
-  *e_b = exp_of(__fsub_rn(block_max, most));
-  merged->max = most;
-  merged->sum = __fmaf_rn(merged->sum, *e, __fmul_rn(block_sum, *e_b));
-}
-
 __device__ __forceinline__ float finish(float acc, float sum, const float* gate, int d) {
   float out = __fdiv_rn(acc, sum);
   return gate ? __fmul_rn(out, sigmoid(gate[d])) : out;
@@ -158,12 +171,11 @@ __device__ __forceinline__ void visible(int block, int first, int end, int* skip
 #define TILE_IN_SHARED(tile)                                              \
   __shared__ float queries[HEADS_MAX][HEAD_DIM_MAX];                      \
   __shared__ float scores[2][HEADS_MAX][BLOCK_LEN];                       \
-  __shared__ float block_max[2][HEADS_MAX], block_sum[2][HEADS_MAX];      \
+  __shared__ float factors[2][HEADS_MAX][2];                              \
   Tile tile;                                                              \
   tile.queries = queries;                                                 \
   tile.scores = scores;                                                   \
-  tile.block_max = block_max;                                             \
-  tile.block_sum = block_sum;
+  tile.factors = factors;
 
 // projected: (rows, width), a query every query_stride floats, and its gate behind it where `gated`.
 // out: (rows, heads, head_dim); zeros for padding. keys, values: of this layer, as place_kv writes them.
@@ -171,9 +183,9 @@ __device__ __forceinline__ void visible(int block, int first, int end, int* skip
 // of a sequence that only their own query sees. Grid: (kv heads * tiles of 8 heads, rows), blocks of 256.
 extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
 attention(float* out, const float* projected, const float* keys, const float* values,
-          const unsigned* positions, const unsigned* owners, const unsigned* tables, int table_width,
-          float scale, int width, int num_heads, int num_kv_heads, int head_dim, int query_stride,
-          int gated, int num_skipped) {
+          const unsigned* positions, const unsigned* owners, const unsigned* tables,
+          int table_width, float scale, int width, int num_heads, int num_kv_heads, int head_dim,
+          int query_stride, int gated, int num_skipped) {
   TILE_IN_SHARED(tile)
   Heads heads = heads_of(num_heads, num_kv_heads, head_dim);
   choose_heads(&tile, heads, blockIdx.x);
@@ -182,43 +194,43 @@ attention(float* out, const float* projected, const float* keys, const float* va
   float* to = out + ((i64)row * num_heads + tile.first_head) * head_dim;
   unsigned owner = owners[row];
   if (owner == NO_ID) {
+#ifdef PLANTED_PADDING_LEFT_UNWRITTEN
+    // Planted: sgl-project/sglang#30974.
+    return;
+#endif
     for (int i = threadIdx.x; i < tile.count * head_dim; i += ATTENTION_THREADS) to[i] = 0.0f;
     return;
   }
   const float* own = projected + (i64)row * width;
   load_queries(tile, own, query_stride);
-  Merged merged[HEADS_MAX];
-  float acc[HEADS_MAX], mixed[HEADS_MAX];
-#pragma unroll
-  for (int i = 0; i < HEADS_MAX; i++) {
-    merged[i] = {negative_infinity(), 0.0f};
-    acc[i] = 0.0f;
-  }
+  __shared__ float sums[HEADS_MAX];
+  Merged merged = {negative_infinity(), 0.0f};
+  float acc[HEADS_MAX] = {}, mixed[HEADS_MAX];
   int end = positions[row] + 1, first = min(num_skipped, end - 1);
   for (int block = 0; block * BLOCK_LEN < end; block++) {
     int half = block & 1, skipped, valid;
     visible(block, first, end, &skipped, &valid);
     i64 page = (i64)tables[(i64)owner * table_width + block] * num_kv_heads + tile.kv_head;
     page *= head_dim * BLOCK_LEN;
-    weigh_block(tile, half, keys + page, scale, skipped, valid);
+    weigh_block(tile, half, keys + page, scale, skipped, valid, &merged);
     if (!columns.any) continue;
     mix_block(mixed, tile, columns, half, values + page, skipped, valid);
 #pragma unroll
     for (int i = 0; i < HEADS_MAX; i++) {
       int h = columns.first + i * columns.step;
       if (h >= tile.count) break;
-      float e, e_b;
-      merge_block(&merged[i], block_max[half][h], block_sum[half][h], &e, &e_b);
-      acc[i] = __fmaf_rn(acc[i], e, __fmul_rn(mixed[i], e_b));
+      acc[i] = __fmaf_rn(acc[i], factors[half][h][0], __fmul_rn(mixed[i], factors[half][h][1]));
     }
   }
+  if ((threadIdx.x & 31) == 0) sums[threadIdx.x / 32] = merged.sum;
+  __syncthreads();
   if (!columns.any) return;
 #pragma unroll
   for (int i = 0; i < HEADS_MAX; i++) {
     int h = columns.first + i * columns.step;
     if (h >= tile.count) break;
     const float* gate = own + (i64)(tile.first_head + h) * query_stride + head_dim;
-    to[h * head_dim + columns.d] = finish(acc[i], merged[i].sum, gated ? gate : nullptr, columns.d);
+    to[h * head_dim + columns.d] = finish(acc[i], sums[h], gated ? gate : nullptr, columns.d);
   }
 }
 KERNEL_EXPORT(attention);
@@ -246,11 +258,11 @@ attention_blocks(float* maxima, float* sums, float* mixed, const float* projecte
   visible(block, first, end, &skipped, &valid);
   i64 page = (i64)tables[(i64)owner * table_width + block] * num_kv_heads + tile.kv_head;
   page *= head_dim * BLOCK_LEN;
-  weigh_block(tile, 0, keys + page, scale, skipped, valid);
+  weigh_block(tile, 0, keys + page, scale, skipped, valid, nullptr);
   i64 place = (i64)row * num_heads + tile.first_head;
   if ((int)threadIdx.x < tile.count) {
-    maxima[(place + threadIdx.x) * blocks_max + block] = block_max[0][threadIdx.x];
-    sums[(place + threadIdx.x) * blocks_max + block] = block_sum[0][threadIdx.x];
+    maxima[(place + threadIdx.x) * blocks_max + block] = factors[0][threadIdx.x][0];
+    sums[(place + threadIdx.x) * blocks_max + block] = factors[0][threadIdx.x][1];
   }
   if (!columns.any) return;
   float own[HEADS_MAX];
@@ -268,8 +280,9 @@ KERNEL_EXPORT(attention_blocks);
 // Grid: (heads, rows); a thread owns a dimension, blocks of 256.
 extern "C" __global__ void __launch_bounds__(HEAD_DIM_MAX)
 attention_merge(float* out, const float* maxima, const float* sums, const float* mixed,
-                const float* projected, const unsigned* positions, const unsigned* owners, int width,
-                int num_heads, int head_dim, int query_stride, int gated, int blocks_max) {
+                const float* projected, const unsigned* positions, const unsigned* owners,
+                int width, int num_heads, int head_dim, int query_stride, int gated,
+                int blocks_max) {
   int head = blockIdx.x, row = blockIdx.y, d = threadIdx.x;
   if (d >= head_dim) return;
   i64 place = (i64)row * num_heads + head;

@@ -7,7 +7,6 @@
 #define EXP_ARG_MAX 0x1.640000p+6f
 #define EXP_ARG_MIN (-0x1.a00000p+6f)
 #define SQRT_HALF_BITS 0x3f3504f3u
-#define LOG1P_SMALL 0x1.4484c0p-100f
 #define EXP_COEFFICIENTS \
   0x1.6a2314p-10f, \
   0x1.123a8ep-7f, \

@@ -14,8 +14,12 @@
 // The input of channel c, `back` tokens before a row that is `place` in its query: from this step, from the row of
 // state that the sequence goes on from, or nothing yet.
 __device__ __forceinline__ float earlier_input(
-    const float* projected, const float* past, i64 row, int place, int back, int width, int channels,
-    int taps, int c) {
+    const float* projected, const float* past, i64 row, int place, int back, int width,
+    int channels, int taps, int c) {
+#ifdef PLANTED_CO_BATCH_CONV
+  // Planted: ggml-org/llama.cpp#29002: the rows before are those of another sequence.
+  if (back <= row) return projected[(row - back) * width + c];
+#endif
   if (back <= place) return projected[(row - back) * width + c];
   int age = back - place;
   return past ? past[(i64)(taps - 1 - age) * channels + c] : 0.0f;
@@ -47,6 +51,10 @@ convolve(float* mixed, float* state, const float* projected, const float* weight
     place = row - (int)first_rows[owner];
     if (state_reads[owner] != NO_ID) past = state + (i64)state_reads[owner] * state_len;
   }
+#ifdef PLANTED_PADDING_IS_ROW_ZERO
+  // Planted: lightseekorg/tokenspeed#700: what stands for no row is clamped to one.
+  if (owner == NO_ID && write == NO_ID) write = 0;
+#endif
   float sum = 0.0f;
   if (has_channel) {
     float* kept = write == NO_ID ? nullptr : state + (i64)write * state_len;
@@ -54,8 +62,19 @@ convolve(float* mixed, float* state, const float* projected, const float* weight
       int back = taps - 1 - tap;
       float input = earlier_input(projected, past, row, place, back, width, channels, taps, c);
       sum = __fmaf_rn(input, weights[(i64)tap * channels + c], sum);
+#ifdef PLANTED_CONV_SHORT_CHUNK
+      // Planted: fla-org/flash-linear-attention#1141: what was in the window before is not kept.
+      if (back > place) input = 0.0f;
+#endif
       if (kept && tap > 0) kept[(i64)(tap - 1) * channels + c] = input;
     }
+#ifdef PLANTED_CONV_GUARD
+    // Planted: vllm-project/vllm-ascend#14161: a query that is shorter than what was accepted before it, which may be
+    // as much as the window holds, is taken for invalid.
+    int accepted = taps - 1, query_len = 0;
+    for (int i = 0; i < (int)gridDim.y; i++) query_len += owner != NO_ID && owners[i] == owner;
+    if (past && accepted > query_len) sum = 0.0f;
+#endif
     sum = silu(sum);
   }
   if (!is_normed) {
@@ -94,7 +113,8 @@ KERNEL_EXPORT(delta_gates);
 #define DELTA_COLUMNS 32
 
 // One token of one column: with S' = S * decay and all sums over keys in run order,
-//   delta = (value - sum of S'[k] * key[k]) * beta    S''[k] = fma(key[k], delta, S'[k])    out = sum of S''[k] * query[k]
+//   delta = (value - sum of S'[k] * key[k]) * beta
+//   S''[k] = fma(key[k], delta, S'[k])    out = sum of S''[k] * query[k]
 // S' is computed twice rather than stored in between.
 __device__ __forceinline__ float delta_step(
     float* column, const float* query, const float* key, float value, float decay, float beta,
@@ -115,14 +135,15 @@ __device__ __forceinline__ float delta_step(
 }
 
 // The recurrence, token by token, over the rows of each sequence in order. A lane owns a value column of S.
-// core: (rows, value heads, value_dim). mixed: (rows, channels): queries, keys, values. gates: (rows, betas then decays).
+// core: (rows, value heads, value_dim). mixed: (rows, channels): queries, keys, values.
+// gates: (rows, betas then decays).
 // first_rows, query_lens, state_reads: per sequence, NO_ID for padding. state_writes: per row.
 // Grid: (ceil(value_dim / 32), value heads, sequences), blocks of 32.
 extern "C" __global__ void __launch_bounds__(DELTA_COLUMNS)
 delta_net(float* core, float* state, const float* mixed, const float* gates,
           const unsigned* first_rows, const unsigned* query_lens, const unsigned* state_reads,
-          const unsigned* state_writes, int state_len, int conv_len, int channels, int num_key_heads,
-          int num_value_heads, int key_dim, int value_dim) {
+          const unsigned* state_writes, int state_len, int conv_len, int channels,
+          int num_key_heads, int num_value_heads, int key_dim, int value_dim) {
   __shared__ float columns[HEAD_DIM_MAX * DELTA_COLUMNS];
   __shared__ float query[HEAD_DIM_MAX], key[HEAD_DIM_MAX];
   int lane = threadIdx.x, head = blockIdx.y, seq = blockIdx.z;
@@ -133,6 +154,14 @@ delta_net(float* core, float* state, const float* mixed, const float* gates,
   int values_at = 2 * num_key_heads * key_dim;
   i64 place = conv_len + (i64)head * key_dim * value_dim + v;
   unsigned read = state_reads[seq];
+#ifdef PLANTED_ROW_ZERO_IS_NONE
+  // Planted: weicj/vLLM-2080Ti-Definitive#93: one number for no row and for the first.
+  if (read == 0) read = NO_ID;
+#endif
+#ifdef PLANTED_STATE_FROM_ZERO
+  // Planted: gittensor-ai-lab/sparkinfer#1071: a query of more than one token begins with nothing.
+  if (query_lens[seq] > 1) read = NO_ID;
+#endif
   const float* from = read == NO_ID ? nullptr : state + (i64)read * state_len + place;
   float* column = columns + lane;
   if (v < value_dim) {
@@ -152,6 +181,11 @@ delta_net(float* core, float* state, const float* mixed, const float* gates,
     const float* gate = gates + (i64)row * 2 * num_value_heads + head;
     float value = own[values_at + head * value_dim + v];
     float decay = gate[num_value_heads], beta = gate[0];
+#ifdef PLANTED_CHUNK_TAIL_GATE
+    // Planted: gittensor-ai-lab/sparkinfer#604: the last gate of a chunk of 8 is read behind its end.
+    unsigned len = query_lens[seq];
+    if (row + 1 == first + len && len > 1 && len % 8 != 0) decay = 1.0f;
+#endif
     core[((i64)row * num_value_heads + head) * value_dim + v] =
         delta_step(column, query, key, value, decay, beta, key_dim);
     unsigned write = state_writes[row];

@@ -115,7 +115,8 @@ __device__ __forceinline__ u64 weigh(float logit, float max, float temperature) 
   return term >= 1.0f ? (u64)term : 0;
 }
 
-// A row on its way to a draw: what may still be drawn is at or above `cut` in the ranking and of weight `least` at least.
+// A row on its way to a draw: what may still be drawn is at or above `cut` in the ranking, and of weight `least` at
+// least.
 struct Weighed {
   const float* row;
   int vocab;
@@ -147,15 +148,27 @@ __device__ __forceinline__ void narrow(
     for (int i = threadIdx.x; i < from.vocab; i += RANK_THREADS) own += one(i, 0);
     if (sum_of_block(shared, own) > params.top_k) {
       weighed->cut = least_that_stays(shared, from.vocab, params.top_k, key, one);
+#ifdef PLANTED_TOP_K_KEEPS_TIES
+      // Planted: vllm-project/vllm#50979: whatever equals the last that stays, stays.
+      weighed->cut &= ~0xffffffffull;
+#endif
     }
   }
   if (params.top_p < (1ull << 32)) {
     const Weighed kept = *weighed;
     auto weight = [&](int i, u64 of) { return kept.weight(i, of); };
     u64 total = sum_of_block(shared, kept.part(threadIdx.x, kept.vocab, RANK_THREADS));
+#ifdef PLANTED_TOP_P_OF_ALL
+    // Planted: ml-explore/mlx-lm#388: the mass that top-k took away still counts.
+    u64 most = total;
+    total = sum_of_block(shared, from.part(threadIdx.x, from.vocab, RANK_THREADS));
+#endif
     // The least sum s with s * 2^32 >= p * total; the first of the ranking always stays.
     u64 low = params.top_p * total, high = multiply_high(params.top_p, total);
     u64 goal = (high << 32 | low >> 32) + ((low & 0xffffffffull) != 0);
+#ifdef PLANTED_TOP_P_OF_ALL
+    goal = goal > most ? most : goal;
+#endif
     weighed->cut = least_that_stays(shared, kept.vocab, goal > 0 ? goal : 1, key, weight);
   }
   if (params.min_p > weighed->least) weighed->least = params.min_p;

@@ -30,6 +30,10 @@ extern "C" __global__ void __launch_bounds__(256)
 silu_mul(float* out, const float* projected, int n) {
   int i = blockIdx.y * 256 + threadIdx.x;
   if (i >= n) return;
+#ifdef PLANTED_HOLES_IN_OUTPUT
+  // Planted: vllm-project/vllm-ascend#17003.
+  if (i % 101 == 100) return;
+#endif
   out[(i64)blockIdx.x * n + i] = silu_times(projected, blockIdx.x, n, i);
 }
 KERNEL_EXPORT(silu_mul);

@@ -80,7 +80,7 @@ MATH float log1p_of(float x) {
   float e, f;
   split(s, &e, &f);
   float y = join(e, f, __fdiv_rn(lost, s));
-  y = abs_of(x) < LOG1P_SMALL ? x : y;
+  y = abs_of(x) < 1.0e-30f ? x : y;
   return log_edges(s, y);
 }
 

@@ -17,6 +17,10 @@
 __device__ __forceinline__ void load_weights(int4* to, const int4* w, int group, int chunks) {
   const int4* from = w + (i64)group * GROUP_CHUNKS * 32;
   int left = chunks - group * GROUP_CHUNKS;
+#ifdef PLANTED_RAGGED_END
+  // The last 16 inputs of a group that is not full are taken for padding.
+  if (left < GROUP_CHUNKS) left--;
+#endif
 #pragma unroll
   for (int i = 0; i < GROUP_CHUNKS; i++) {
     to[i] = make_int4(0, 0, 0, 0);
@@ -70,7 +74,9 @@ __device__ __forceinline__ void few(float* y, const i8* w_bytes, const float* w_
           }
         }
 #pragma unroll
-        for (int t = 0; t < PART; t++) round[((group - first) * M + token + t) * 32 + lane] = sums[t];
+        for (int t = 0; t < PART; t++) {
+          round[((group - first) * M + token + t) * 32 + lane] = sums[t];
+        }
       }
     }
 #ifndef PLANTED_GEMV_BARRIER
@@ -174,6 +180,13 @@ __device__ __forceinline__ void multiply_stage(int (*dots)[4], const i8* stage) 
   }
 }
 
+// The scales of a group of the two tokens of a thread. A token that is not there has those of the last.
+__device__ __forceinline__ void load_scales(
+    float* to, const float* scales, int token, int m, int groups) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) to[i] = __ldg(scales + (i64)min(token + i * 8, m - 1) * groups);
+}
+
 // Any number of tokens, by int8 tensor cores. Grid: (ceil(n / 32), ceil(m / 64)), blocks of 128. Groups come through
 // shared memory, up to three ahead of the one that is multiplied. Each thread holds 16 outputs: tokens g and g + 8 of
 // its warp by outputs 8 j + 2 q and 8 j + 2 q + 1, with g = lane / 4 and q = lane % 4.
@@ -210,17 +223,11 @@ linear_q8_many(float* y, const i8* w, const float* w_scales, const i8* x, const 
     } else {
       cp_async_commit();
     }
-    float of_x[2], of_w[4][2];
+    float of_x[2], of_w[8];
+    load_scales(of_x, x_scales + group, token, m, groups);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      int row = min(token + i * 8, m - 1);
-      of_x[i] = __ldg(x_scales + (i64)row * groups + group);
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const float* scales = w_scales + (i64)group * n_pad + output + j * 8;
-      of_w[j][0] = __ldg(scales);
-      of_w[j][1] = __ldg(scales + 1);
+    for (int j = 0; j < 8; j++) {
+      of_w[j] = __ldg(w_scales + (i64)group * n_pad + output + j / 2 * 8 + j % 2);
     }
     int dots[4][4];
     multiply_stage(dots, stages + group % MANY_STAGES * STAGE_BYTES);
@@ -229,7 +236,7 @@ linear_q8_many(float* y, const i8* w, const float* w_scales, const i8* x, const 
     for (int j = 0; j < 4; j++) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        float scale = __fmul_rn(of_x[i / 2], of_w[j][i % 2]);
+        float scale = __fmul_rn(of_x[i / 2], of_w[j * 2 + i % 2]);
         acc[j][i] = __fmaf_rn(__int2float_rn(dots[j][i]), scale, acc[j][i]);
         if (closes) {
           total[j][i] = close_shard(&trees[j][i], shard, acc[j][i]);

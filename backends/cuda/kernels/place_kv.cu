@@ -20,6 +20,10 @@ place_kv(float* projected, float* keys, float* values, const unsigned* positions
   __shared__ float lanes[64];
   int t = threadIdx.x, row = blockIdx.y, which = blockIdx.x;
   unsigned slot = slots[row];
+#ifdef PLANTED_PADDING_WRITES_SLOT
+  // What stands for no slot is clamped to one.
+  if (slot == NO_ID) slot = 0;
+#endif
   if (slot == NO_ID) return;
   bool is_query = which < num_heads;
   int kv_head = which - num_heads;
@@ -39,8 +43,12 @@ place_kv(float* projected, float* keys, float* values, const unsigned* positions
     }
   }
   __syncthreads();
-  const float* row_cos = cos + (i64)positions[row] * pairs;
-  const float* row_sin = sin + (i64)positions[row] * pairs;
+  i64 angle = (i64)positions[row] * pairs;
+#ifdef PLANTED_PADDING_WRITES_SLOT
+  if (positions[row] == NO_ID) angle = 0;
+#endif
+  const float* row_cos = cos + angle;
+  const float* row_sin = sin + angle;
   i64 block = slot / BLOCK_LEN;
 #ifdef PLANTED_PAGE_INDEX_WRAPS
   // Planted: flashinfer-ai/flashinfer#3136.

@@ -16,7 +16,10 @@ __device__ __forceinline__ int quantize_value(float x, float scale) {
 // last 16 bytes is written, what lies behind them is not.
 __device__ __forceinline__ void store_quantized(i8* q, int row, int at, int k, unsigned word) {
   int chunks = (k + 15) / 16, chunk = at / 16;
+#ifndef PLANTED_CHUNK_TAIL_WRITE
+  // Planted: gittensor-ai-lab/sparkinfer#608: a whole group is written where it is not full.
   if (chunk >= chunks) return;
+#endif
   i64 tile = (i64)(row / 16) * chunks + chunk;
   *reinterpret_cast<unsigned*>(q + (tile * 16 + row % 16) * 16 + at % 16) = word;
 }

@@ -92,8 +92,8 @@ __device__ __forceinline__ u64 max_of_block(RankShared* shared, u64 own) {
   return most;
 }
 
-// By the first warp: the first bucket, from the top of `count`, at which the running sum reaches the goal, which it must
-// do. Leaves the bucket in `result` and the sum before it in `before`.
+// By the first warp: the first bucket, from the top of `count`, at which the running sum reaches the goal, which it
+// must do. Leaves the bucket in `result` and the sum before it in `before`.
 __device__ __forceinline__ void find_bucket(RankShared* shared, int count, u64 goal) {
   int lane = threadIdx.x & 31, each = count / 32, top = count - 1 - lane * each;
   u64 own = 0;

@@ -167,6 +167,7 @@ impl Memory {
             // SAFETY: the buffer was just claimed with room for all values.
             let copied = unsafe { result::memcpy_htod_sync(to.address, values) };
             copied.map_err(|error| DeviceError::driver(what, error))?;
+            settle(what)?;
         }
         Ok(to)
     }
@@ -187,6 +188,7 @@ impl Memory {
             // SAFETY: the buffer was just claimed with this size.
             let set = unsafe { result::memset_d8_sync(to.address, 0, num_bytes) };
             set.map_err(|error| DeviceError::driver(what, error))?;
+            settle(what)?;
         }
         Ok(to)
     }
@@ -209,6 +211,13 @@ impl Memory {
         }
         table
     }
+}
+
+/// Waits for what was asked of no queue. Such work returns early, and queues do not wait for it.
+fn settle(what: &str) -> Result<(), DeviceError> {
+    // SAFETY: the stream without a handle always exists.
+    let waited = unsafe { result::stream::synchronize(std::ptr::null_mut()) };
+    waited.map_err(|error| DeviceError::driver(what, error))
 }
 
 impl Drop for Memory {

@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 
 mod sources;
-use sources::{FILES, program_text};
+pub(crate) use sources::{FILES, program_text, symbols};
 
 /// Everything that kernels can be launched from.
 pub struct Program {
@@ -52,7 +52,7 @@ impl Program {
         let module = unsafe { result::module::load_data(cubin.as_ptr().cast()) };
         let module = module.map_err(failed)?;
         self.modules.push(module);
-        for symbol in sources::symbols(&text) {
+        for symbol in symbols(&text) {
             let name = CString::new(symbol).map_err(|_| DeviceError::Compile {
                 file,
                 log: format!("a kernel is called {symbol:?}"),
