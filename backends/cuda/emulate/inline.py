@@ -6,7 +6,8 @@ dropped, and so are `#pragma once` lines. The host program does the same, so the
 tells whether emulated kernels were built from what it holds. Nothing else is changed.
 
 usage: inline.py FILE.cu OUT_TEXT OUT_MARKED
-OUT_TEXT gets the program text; OUT_MARKED the same with #line directives, for debug information.
+OUT_TEXT gets the program text; OUT_MARKED the same with #line directives, for debug information, and
+with a line for each __launch_bounds__, which the host's compiler does not know.
 Prints the 64-bit FNV-1a hash of the program text.
 """
 
@@ -15,6 +16,7 @@ import re
 import sys
 
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+\.cuh)"\s*$')
+BOUNDS = re.compile(r"__launch_bounds__\(\s*([^,()]+?)\s*(?:,[^()]*)?\)\s*(\w+)\s*\(")
 ONCE = re.compile(r"\s*#\s*pragma\s+once\s*$")
 
 
@@ -57,6 +59,8 @@ def marked(lines):
             out.append(f'#line {number} "{os.path.basename(path)}"\n')
         out.append(line + "\n")
         last = (path, number)
+    for threads, kernel in BOUNDS.findall(text_of(lines)):
+        out.append(f"EMULATE_LAUNCH_BOUNDS({kernel}, {threads});\n")
     return "".join(out)
 
 

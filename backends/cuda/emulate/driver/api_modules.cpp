@@ -142,7 +142,7 @@ CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction handle) {
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = kThreadsMax;
+      *value = threads_max(*function->kernel);
       break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
       *value = 32;

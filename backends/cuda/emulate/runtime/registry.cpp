@@ -13,6 +13,10 @@ std::map<std::pair<std::string, uint64_t>, Kernel>& kernels() {
   static std::map<std::pair<std::string, uint64_t>, Kernel> all;
   return all;
 }
+std::map<std::pair<std::string, uint64_t>, int>& bounds() {
+  static std::map<std::pair<std::string, uint64_t>, int> all;
+  return all;
+}
 std::set<uint64_t>& sources() {
   static std::set<uint64_t> all;
   return all;
@@ -22,6 +26,13 @@ std::set<uint64_t>& sources() {
 
 void register_kernel(const Kernel& kernel) { kernels()[{kernel.name, kernel.source_hash}] = kernel; }
 void register_source(uint64_t source_hash, const char*) { sources().insert(source_hash); }
+void register_bounds(const char* name, uint64_t source_hash, int threads) {
+  bounds()[{name, source_hash}] = threads;
+}
+int threads_max(const Kernel& kernel) {
+  auto found = bounds().find({kernel.name, kernel.source_hash});
+  return found == bounds().end() ? kThreadsMax : found->second;
+}
 bool is_known_source(uint64_t source_hash) { return sources().count(source_hash) != 0; }
 size_t sources_len() { return sources().size(); }
 

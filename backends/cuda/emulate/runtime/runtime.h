@@ -95,6 +95,8 @@ size_t dynamic_shared_bytes();
 
 // registry.cpp
 const Kernel* find_kernel(const char* name, uint64_t source_hash, bool any_source);
+// What a block may have of this kernel's threads, by its __launch_bounds__.
+int threads_max(const Kernel& kernel);
 bool is_known_source(uint64_t source_hash);
 size_t sources_len();
 

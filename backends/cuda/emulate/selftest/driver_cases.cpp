@@ -73,6 +73,7 @@ void bad_launches(const Words&) {
   REFUSED(invalid, try_launch(nullptr, "dynamic_reverse", 1, 0, 256, out.pointer));
   REFUSED(invalid, try_launch(nullptr, "dynamic_reverse", 1, 1025, 256, out.pointer));
   REFUSED(invalid, try_launch(nullptr, "dynamic_reverse", 1, 64, 49153, out.pointer));
+  REFUSED(invalid, try_launch(nullptr, "dynamic_reverse", 1, 129, 1024, out.pointer));
   OK(try_launch(nullptr, "dynamic_reverse", 1, 64, 49152, out.pointer));
   CUfunction function = kernel("dynamic_reverse");
   REFUSED(invalid, cuFuncSetAttribute(function, 8, 232449));

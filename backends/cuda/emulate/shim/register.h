@@ -31,6 +31,7 @@ struct Kernel {
   int parameters_len;
 };
 void register_kernel(const Kernel& kernel);
+void register_bounds(const char* name, uint64_t source_hash, int threads);
 void register_source(uint64_t source_hash, const char* file);
 void register_shared(char* begin, char* end);
 
@@ -67,6 +68,13 @@ struct Caller<kernel, void (*)(P...)> {
 #ifndef EMULATE_SOURCE_HASH
 #define EMULATE_SOURCE_HASH 0
 #endif
+
+// What __launch_bounds__ promised: the device refuses to launch more threads.
+#define EMULATE_LAUNCH_BOUNDS(name, threads)                                               \
+  __attribute__((constructor)) static void emulate_bounds_##name() {                       \
+    ::emulate::register_bounds(#name, EMULATE_SOURCE_HASH, (threads));                     \
+  }                                                                                        \
+  static_assert((threads) > 0 && (threads) <= 1024, "a block has up to 1024 threads")
 
 #define KERNEL_EXPORT(name)                                                                \
   __attribute__((constructor)) static void emulate_register_##name() {                     \

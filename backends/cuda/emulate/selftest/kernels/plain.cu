@@ -7,7 +7,8 @@ extern "C" __global__ void add_to(int* out, const int* in, int n, int amount) {
 }
 KERNEL_EXPORT(add_to);
 
-extern "C" __global__ void dynamic_reverse(int* out) {
+constexpr int kReverseThreads = 128;
+extern "C" __global__ void __launch_bounds__(kReverseThreads, 2) dynamic_reverse(int* out) {
   DYN_SMEM(int, values);
   int t = threadIdx.x;
   values[t] = t * 3;
