@@ -7,14 +7,14 @@ mod slots;
 
 pub use load::CudaOptions;
 
-use crate::{CudaError, DeviceError};
-use crate::draw::{Asked, Drawn};
 use crate::device::Device;
+use crate::draw::{Asked, Drawn};
 use crate::memory::{Memory, Ptr, Region};
 use crate::model::{Kept, Logits, Model};
 use crate::ops::embed::ResolveTokens;
 use crate::queue::{Event, Graph, Queue};
 use crate::step::{Arrays, Buffers, write_arrays};
+use crate::{CudaError, DeviceError};
 use lockstep_sampling::{DrawnTokens, check_width, seq_error};
 use lockstep_step::{
     Backend, BackendError, BackendLimits, MaskSet, NO_ID, Pos, QueryToken, SeqError, StepLayout,
@@ -190,15 +190,14 @@ impl CudaBackend {
             first += num;
         }
         let num_scored = positions.len();
-        self.queue.copy(
-            "digests",
-            self.slots.digests(),
-            to.digests,
-            num_scored,
-        )?;
+        self.queue
+            .copy("digests", self.slots.digests(), to.digests, num_scored)?;
         let num_rows = plan.num_query_tokens();
         let faults = (self.buffers.faults, num_rows);
-        let with_logprobs = plan.seqs.iter().any(|seq| seq.sampling.top_logprobs.is_some());
+        let with_logprobs = plan
+            .seqs
+            .iter()
+            .any(|seq| seq.sampling.top_logprobs.is_some());
         let wanted = (num_scored, with_logprobs);
         self.slots.download(&self.queue, slot, wanted, faults)?;
         self.recent.keep(&plan, self.slots.place(slot));
@@ -219,7 +218,7 @@ impl CudaBackend {
         masks: &MaskSet,
         to: Drawn,
         errors: &mut Vec<Option<SeqError>>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), CudaError> {
         let vocab_size = self.model.vocab_size();
         let mut from = 0;
         while from < chunk.len() {
@@ -252,6 +251,15 @@ impl CudaBackend {
             from = next;
         }
         Ok(())
+    }
+}
+
+impl Drop for CudaBackend {
+    fn drop(&mut self) {
+        // Copies that are still queued name pinned memory, which is given up next.
+        if self.device.bind().is_ok() {
+            let _ = self.queue.wait("the last steps");
+        }
     }
 }
 
@@ -295,11 +303,7 @@ impl Backend for CudaBackend {
         })
     }
 
-    fn draw(
-        &mut self,
-        forward: CudaForward,
-        masks: &MaskSet,
-    ) -> Result<CudaSampled, BackendError> {
+    fn draw(&mut self, forward: CudaForward, masks: &MaskSet) -> Result<CudaSampled, BackendError> {
         let expected = forward.plan.num_mask_rows;
         if masks.rows.len() != expected as usize {
             return Err(BackendError::Device(format!(

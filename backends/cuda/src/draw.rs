@@ -44,7 +44,10 @@ impl<T: Pod> List<T> {
     fn push(&mut self, values: impl ExactSizeIterator<Item = T>) -> u32 {
         let at = self.len;
         self.len += values.len();
-        for (to, value) in self.pinned.values_mut()[at..self.len].iter_mut().zip(values) {
+        for (to, value) in self.pinned.values_mut()[at..self.len]
+            .iter_mut()
+            .zip(values)
+        {
             *to = value;
         }
         at as u32

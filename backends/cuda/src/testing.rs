@@ -22,17 +22,24 @@ pub(crate) struct Bench {
 impl Bench {
     /// On the device that the environment names.
     pub(crate) fn new() -> Bench {
-        static PROGRAM: OnceLock<(Device, Arc<Program>)> = OnceLock::new();
-        let (device, program) = PROGRAM.get_or_init(|| {
-            let device = open().expect("a device, or its emulation");
-            let program = Program::load(&device, None).expect("the kernels");
-            (device, Arc::new(program))
+        static PROGRAM: OnceLock<Arc<Program>> = OnceLock::new();
+        let device = open_device();
+        let program = PROGRAM.get_or_init(|| {
+            let program = Program::load(&device, None);
+            Arc::new(program.expect("the kernels"))
         });
         Bench {
-            queue: Queue::new(device, program, false).expect("a queue"),
-            memory: Memory::new(device, 1 << 32),
+            queue: Queue::new(&device, program, false).expect("a queue"),
+            memory: Memory::new(&device, 1 << 32),
         }
     }
+}
+
+/// The device that the environment names.
+pub(crate) fn open_device() -> Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    let device = DEVICE.get_or_init(|| open().expect("a device, or its emulation"));
+    device.clone()
 }
 
 /// Whether tests run on emulated threads, whose order can be drawn.

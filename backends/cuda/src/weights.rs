@@ -176,4 +176,3 @@ fn pack_q8(rows: &MatrixRows<'_>) -> Result<(Vec<i8>, Vec<f32>), CudaError> {
     let scales = tile_scales(&scales, n, num_groups);
     Ok((tile_q8(&values, n, k), scales))
 }
-

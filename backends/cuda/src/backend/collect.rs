@@ -67,8 +67,8 @@ impl CudaBackend {
     /// The error of a position: that of the first faulty row of its sequence up to its own.
     fn fault_at(&self, seq: &SeqPlan, place: &Place, query_idx: usize) -> Option<SeqError> {
         let answers = self.slots.answers(place.slot);
-        let (query_idx, op) = (0..=query_idx)
-            .find_map(|idx| Some((idx, answers.fault(place.rows.start + idx)?)))?;
+        let (query_idx, op) =
+            (0..=query_idx).find_map(|idx| Some((idx, answers.fault(place.rows.start + idx)?)))?;
         let (name, layer) = self.model.op(op);
         Some(SeqError::NotFinite {
             op: name.to_owned(),

@@ -150,7 +150,9 @@ impl Recent {
     /// Where a draw lies among those of all slots.
     pub(super) fn find(&self, seq: SeqId, step: StepId, scored_idx: u32) -> Option<u32> {
         let (_, drawings) = self.steps.iter().find(|(of, _)| *of == step)?;
-        let at = drawings.binary_search_by_key(&seq, |drawing| drawing.seq).ok()?;
+        let at = drawings
+            .binary_search_by_key(&seq, |drawing| drawing.seq)
+            .ok()?;
         let drawing = &drawings[at];
         (scored_idx < drawing.num_scored).then_some(drawing.place + scored_idx)
     }

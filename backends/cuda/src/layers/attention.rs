@@ -2,7 +2,6 @@
 //! the blocks, and back.
 
 use super::Step;
-use crate::{CudaError, DeviceError};
 use crate::memory::Ptr;
 use crate::model::Kept;
 use crate::ops::HEAD_DIM_MAX;
@@ -10,6 +9,7 @@ use crate::ops::attention::{self, AttentionBlocks, AttentionMerge};
 use crate::ops::place_kv::PlaceKv;
 use crate::step::Widths;
 use crate::weights::{Loader, Matrix, Norm};
+use crate::{CudaError, DeviceError};
 use lockstep_package::blueprint::AttentionParts;
 use lockstep_package::ensure_range;
 

@@ -2,13 +2,13 @@
 //! knows about the past comes from the rows of state that the plan names.
 
 use super::Step;
-use crate::{CudaError, DeviceError};
 use crate::memory::Ptr;
 use crate::model::Kept;
 use crate::ops::HEAD_DIM_MAX;
 use crate::ops::delta::{self, Convolve, DeltaGates, GatedNorm};
 use crate::step::Widths;
 use crate::weights::{Loader, Matrix, Norm};
+use crate::{CudaError, DeviceError};
 use lockstep_numerics::elementary::exp;
 use lockstep_package::blueprint::DeltaNetParts;
 use lockstep_package::{LinearConfig, ensure_range};

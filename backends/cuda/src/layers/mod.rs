@@ -7,7 +7,6 @@ mod delta_net;
 pub(crate) use attention::Attention;
 pub(crate) use delta_net::{DeltaNet, channels_and_state};
 
-use crate::{CudaError, DeviceError};
 use crate::memory::Ptr;
 use crate::model::Kept;
 use crate::ops::elementwise::{AddCheck, SiluMul, SiluMulQuantize};
@@ -17,6 +16,7 @@ use crate::ops::quantize::Quantize;
 use crate::queue::Queue;
 use crate::step::{Arrays, Buffers, Widths};
 use crate::weights::{Loader, Matrix, Norm, Values};
+use crate::{CudaError, DeviceError};
 use lockstep_package::blueprint::{LayerParts, MixerParts};
 
 /// What every layer of a step sees.
@@ -237,11 +237,7 @@ impl Layer {
     }
 
     /// Only what the mixer leaves in the cache; the layer's output is not computed.
-    pub(crate) fn remember(
-        &self,
-        step: &Step<'_>,
-        kept: &Kept,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn remember(&self, step: &Step<'_>, kept: &Kept) -> Result<(), DeviceError> {
         let Mixer::Attention(attention) = &self.mixer else {
             unreachable!("a drafting head has a layer of attention")
         };

@@ -1,6 +1,5 @@
 //! A model on the device: built from the package's blueprint, run as a sequence of launches. Nothing here waits.
 
-use crate::{CudaError, DeviceError};
 use crate::layers::{LAYER_OPS, Layer, Step, channels_and_state};
 use crate::memory::{Memory, Ptr, Region};
 use crate::ops::digest::LogitsDigest;
@@ -8,6 +7,7 @@ use crate::ops::embed::Embed;
 use crate::queue::Queue;
 use crate::step::{Arrays, Buffers, Widths};
 use crate::weights::{Embedding, Loader, Matrix, Norm};
+use crate::{CudaError, DeviceError};
 use lockstep_package::ModelConfig;
 use lockstep_package::blueprint::{Blueprint, LayerParts, MixerParts, rotary};
 use lockstep_step::BLOCK_LEN;
@@ -103,10 +103,7 @@ pub(crate) struct Logits {
 
 impl Model {
     /// Loads the model that the package's configuration names, for sequences of at most this length.
-    pub(crate) fn load(
-        loader: &mut Loader<'_>,
-        seq_len_max: usize,
-    ) -> Result<Model, CudaError> {
+    pub(crate) fn load(loader: &mut Loader<'_>, seq_len_max: usize) -> Result<Model, CudaError> {
         let parts = loader.reader.blueprint().clone();
         let table = rotary(loader.config()).table(seq_len_max);
         Ok(Model {
@@ -185,6 +182,9 @@ impl Model {
         (first, num): (usize, usize),
         logits: Logits,
     ) -> Result<(), DeviceError> {
+        if num == 0 {
+            return Ok(());
+        }
         let (queue, buffers) = (step.queue, step.buffers);
         let rows = step.arrays.scored.at(first);
         let final_op = LAYER_OPS * self.layers.len() as u32;

@@ -21,7 +21,10 @@ kernel! {
 
 /// Thread blocks per row: a kv head, and at most [`HEADS_MAX`] of its query heads.
 fn tiles(num_heads: i32, num_kv_heads: i32, head_dim: i32) -> usize {
-    assert!((1..=HEAD_DIM_MAX as i32).contains(&head_dim), "a head of {head_dim}");
+    assert!(
+        (1..=HEAD_DIM_MAX as i32).contains(&head_dim),
+        "a head of {head_dim}"
+    );
     let group = (num_heads / num_kv_heads) as usize;
     num_kv_heads as usize * group.div_ceil(HEADS_MAX)
 }
@@ -46,7 +49,10 @@ kernel! {
 impl AttentionBlocks {
     pub(crate) fn launch(&self, queue: &Queue, num_rows: usize) -> Result<(), DeviceError> {
         let tiles = tiles(self.num_heads, self.num_kv_heads, self.head_dim);
-        queue.launch(self, shape([tiles, num_rows, self.blocks_max as usize], 256))
+        queue.launch(
+            self,
+            shape([tiles, num_rows, self.blocks_max as usize], 256),
+        )
     }
 }
 

@@ -20,7 +20,10 @@ impl Convolve {
         assert!(self.key_dim as usize <= HEAD_DIM_MAX);
         let heads = 2 * self.num_key_heads as usize;
         let values = self.channels as usize - heads * self.key_dim as usize;
-        queue.launch(self, shape([heads + values.div_ceil(256), num_rows, 1], 256))
+        queue.launch(
+            self,
+            shape([heads + values.div_ceil(256), num_rows, 1], 256),
+        )
     }
 }
 
@@ -52,7 +55,10 @@ impl DeltaNet {
     pub(crate) fn launch(&self, queue: &Queue, num_seqs: usize) -> Result<(), DeviceError> {
         assert!(self.key_dim as usize <= HEAD_DIM_MAX);
         let columns = (self.value_dim as usize).div_ceil(32);
-        queue.launch(self, shape([columns, self.num_value_heads as usize, num_seqs], 32))
+        queue.launch(
+            self,
+            shape([columns, self.num_value_heads as usize, num_seqs], 32),
+        )
     }
 }
 

@@ -15,6 +15,9 @@ kernel! {
 
 impl LogitsDigest {
     pub(crate) fn launch(&self, queue: &Queue, num_scored: usize) -> Result<(), DeviceError> {
-        queue.launch(self, shape([num_scored, (self.n as usize).div_ceil(4096), 1], 256))
+        queue.launch(
+            self,
+            shape([num_scored, (self.n as usize).div_ceil(4096), 1], 256),
+        )
     }
 }

@@ -16,7 +16,10 @@ kernel! {
 
 impl AddCheck {
     pub(crate) fn launch(&self, queue: &Queue, num_rows: usize) -> Result<(), DeviceError> {
-        queue.launch(self, shape([num_rows, (self.n as usize).div_ceil(1024), 1], 256))
+        queue.launch(
+            self,
+            shape([num_rows, (self.n as usize).div_ceil(1024), 1], 256),
+        )
     }
 }
 
@@ -29,7 +32,10 @@ kernel! {
 
 impl SiluMul {
     pub(crate) fn launch(&self, queue: &Queue, num_rows: usize) -> Result<(), DeviceError> {
-        queue.launch(self, shape([num_rows, (self.n as usize).div_ceil(256), 1], 256))
+        queue.launch(
+            self,
+            shape([num_rows, (self.n as usize).div_ceil(256), 1], 256),
+        )
     }
 }
 
@@ -43,6 +49,9 @@ kernel! {
 impl SiluMulQuantize {
     pub(crate) fn launch(&self, queue: &Queue) -> Result<(), DeviceError> {
         let warps = groups(self.n as usize).div_ceil(8);
-        queue.launch(self, shape([(self.m as usize).next_multiple_of(16), warps, 1], 256))
+        queue.launch(
+            self,
+            shape([(self.m as usize).next_multiple_of(16), warps, 1], 256),
+        )
     }
 }

@@ -15,7 +15,10 @@ kernel! {
 
 impl ResolveTokens {
     pub(crate) fn launch(&self, queue: &Queue) -> Result<(), DeviceError> {
-        queue.launch(self, shape([(self.num_rows as usize).div_ceil(128), 1, 1], 128))
+        queue.launch(
+            self,
+            shape([(self.num_rows as usize).div_ceil(128), 1, 1], 128),
+        )
     }
 }
 
@@ -36,6 +39,9 @@ kernel! {
 
 impl Embed {
     pub(crate) fn launch(&self, queue: &Queue, num_rows: usize) -> Result<(), DeviceError> {
-        queue.launch(self, shape([num_rows, (self.n as usize).div_ceil(1024), 1], 256))
+        queue.launch(
+            self,
+            shape([num_rows, (self.n as usize).div_ceil(1024), 1], 256),
+        )
     }
 }

@@ -21,8 +21,15 @@ kernel! {
 
 impl LinearQ8Few {
     pub(crate) fn launch(&self, queue: &Queue) -> Result<(), DeviceError> {
-        assert!((1..=FEW_TOKENS as i32).contains(&self.m), "{} tokens", self.m);
-        queue.launch(self, shape([(self.n as usize).div_ceil(TILE_OUTPUTS), 1, 1], 256))
+        assert!(
+            (1..=FEW_TOKENS as i32).contains(&self.m),
+            "{} tokens",
+            self.m
+        );
+        queue.launch(
+            self,
+            shape([(self.n as usize).div_ceil(TILE_OUTPUTS), 1, 1], 256),
+        )
     }
 }
 

@@ -30,7 +30,10 @@ kernel! {
 
 impl KeepRows {
     pub(crate) fn launch(&self, queue: &Queue, num_rows: usize) -> Result<(), DeviceError> {
-        queue.launch(self, shape([num_rows, (self.n as usize).div_ceil(256), 1], 256))
+        queue.launch(
+            self,
+            shape([num_rows, (self.n as usize).div_ceil(256), 1], 256),
+        )
     }
 }
 
@@ -43,6 +46,9 @@ kernel! {
 
 impl GatherRows {
     pub(crate) fn launch(&self, queue: &Queue, num_rows: usize) -> Result<(), DeviceError> {
-        queue.launch(self, shape([num_rows, (self.n as usize).div_ceil(256), 1], 256))
+        queue.launch(
+            self,
+            shape([num_rows, (self.n as usize).div_ceil(256), 1], 256),
+        )
     }
 }

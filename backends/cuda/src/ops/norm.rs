@@ -30,6 +30,9 @@ kernel! {
 
 impl RmsNormQuantize {
     pub(crate) fn launch(&self, queue: &Queue) -> Result<(), DeviceError> {
-        queue.launch(self, shape([(self.m as usize).next_multiple_of(16), 1, 1], 256))
+        queue.launch(
+            self,
+            shape([(self.m as usize).next_multiple_of(16), 1, 1], 256),
+        )
     }
 }

@@ -17,7 +17,10 @@ kernel! {
 impl Quantize {
     pub(crate) fn launch(&self, queue: &Queue) -> Result<(), DeviceError> {
         let warps = groups(self.k as usize).div_ceil(8);
-        queue.launch(self, shape([(self.m as usize).next_multiple_of(16), warps, 1], 256))
+        queue.launch(
+            self,
+            shape([(self.m as usize).next_multiple_of(16), warps, 1], 256),
+        )
     }
 }
 

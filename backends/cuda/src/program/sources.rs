@@ -20,9 +20,15 @@ pub(crate) const FILES: &[(&str, &str)] = &[
 
 /// The headers that they include.
 const HEADERS: &[(&str, &str)] = &[
-    ("coefficients.cuh", include_str!("../../kernels/coefficients.cuh")),
+    (
+        "coefficients.cuh",
+        include_str!("../../kernels/coefficients.cuh"),
+    ),
     ("common.cuh", include_str!("../../kernels/common.cuh")),
-    ("exact_math.cuh", include_str!("../../kernels/exact_math.cuh")),
+    (
+        "exact_math.cuh",
+        include_str!("../../kernels/exact_math.cuh"),
+    ),
     ("lanes.cuh", include_str!("../../kernels/lanes.cuh")),
     ("norm.cuh", include_str!("../../kernels/norm.cuh")),
     ("quantize.cuh", include_str!("../../kernels/quantize.cuh")),

@@ -1,1 +1,0 @@
-//! Whole models on the device against the CPU.
