@@ -57,8 +57,8 @@ flock 9
 
 key() { sha256sum | cut -d' ' -f1; }
 VERSION=$("$CXX" --version | head -1)
-ALL=$(find "$HERE" "$KERNELS" -type f \( -name '*.cu' -o -name '*.cuh' -o -name '*.h' -o -name '*.cpp' \
-  -o -name '*.py' -o -name '*.sh' \) | sort)
+ALL=$(find "$HERE" "$KERNELS" -type f \( -name '*.cu' -o -name '*.cuh' -o -name '*.h' \
+  -o -name '*.cpp' -o -name '*.py' -o -name '*.sh' \) | sort)
 STAMP=$( (echo "$VERSION $MODE ${DEFINES[*]} $ALL" && cat $ALL) | key)
 if [ "$(cat "$OUT/stamp" 2>/dev/null)" = "$STAMP" ]; then
   echo "build.sh: $MODE is up to date in $OUT"

@@ -6,8 +6,8 @@ dropped, and so are `#pragma once` lines. The host program does the same, so the
 tells whether emulated kernels were built from what it holds. Nothing else is changed.
 
 usage: inline.py FILE.cu OUT_TEXT OUT_MARKED
-OUT_TEXT gets the program text; OUT_MARKED the same with #line directives, for debug information, and
-with a line for each __launch_bounds__, which the host's compiler does not know.
+OUT_TEXT gets the program text; OUT_MARKED the same with #line directives, for debug information,
+and with a line for each __launch_bounds__, which the host's compiler does not know.
 Prints the 64-bit FNV-1a hash of the program text.
 """
 

@@ -175,6 +175,7 @@ found fast 0 "is launched with 129 threads, its __launch_bounds__ say 128" bad_l
 found fast 0 "^EMULATE: cuMemcpyHtoD: 1001 bytes at 0x.* are not inside a live" bad_copies
 EMULATE_STATS=1 found fast 0 "77 bytes leaked in 1 allocations" leaks
 passes fast fresh_memory
+passes asan fresh_memory
 EMULATE_MEMORY=1000000 passes fast capacity
 passes fast bad_launches
 found fast 77 "argument 1 of the launch is 0x.*, which is no device memory" wild_argument

@@ -137,12 +137,14 @@ CUresult make_call(const CUDA_KERNEL_NODE_PARAMS& asked, std::shared_ptr<KernelC
       asked.gridDimY > 65535 || asked.gridDimZ > 65535)
     return CUDA_ERROR_INVALID_VALUE;
   if (threads > (uint64_t)threads_max(*function->kernel)) {
-    fprintf(stderr, "EMULATE: kernel %s is launched with %llu threads, its __launch_bounds__ say %d\n",
+    fprintf(stderr,
+            "EMULATE: kernel %s is launched with %llu threads, its __launch_bounds__ say %d\n",
             function->kernel->name, (unsigned long long)threads, threads_max(*function->kernel));
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (asked.sharedMemBytes > (unsigned)function->dynamic_shared_max) {
-    fprintf(stderr, "EMULATE: kernel %s asks for %u bytes of dynamic shared memory, %d are allowed\n",
+    fprintf(stderr,
+            "EMULATE: kernel %s asks for %u bytes of dynamic shared memory, %d are allowed\n",
             function->kernel->name, asked.sharedMemBytes, function->dynamic_shared_max);
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -10,7 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <map>
 
 #include "../runtime/runtime.h"
@@ -28,6 +30,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kAlign = 256;
+constexpr size_t kPatternBytes = 16 << 20;
 constexpr unsigned char kSlack = 0xe5;
 constexpr size_t kCapacity = 8ull << 30;
 
@@ -48,6 +51,27 @@ Arena arenas[] = {
 Arena& arena_of(Space space) { return arenas[(int)space]; }
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+void write_nan(char* begin, size_t bytes) {
+  size_t i = 0;
+  for (; i + 4 <= bytes; i += 4) {
+    uint32_t word = 0xffd00000u | (uint32_t)(i & 0xfffff);
+    memcpy(begin + i, &word, 4);
+  }
+  memset(begin + i, 0xff, bytes - i);
+}
+
+// Pages of NaN, once for all.
+int pattern_file() {
+  static int file = -1;
+  if (file >= 0) return file;
+  file = memfd_create("emulate-nan", MFD_CLOEXEC);
+  std::vector<char> pattern(kPatternBytes);
+  write_nan(pattern.data(), pattern.size());
+  if (file < 0 || write(file, pattern.data(), pattern.size()) != (ssize_t)pattern.size())
+    fail("no file for pages of NaN");
+  return file;
+}
 
 bool is_slack(const char* begin, const char* end) {
   for (const char* p = begin; p < end; p++)
@@ -99,12 +123,23 @@ size_t memory_capacity() { return arena_of(Space::device).capacity; }
 size_t memory_in_use() { return arena_of(Space::device).in_use; }
 
 void fill_with_nan(char* begin, size_t bytes) {
-  size_t i = 0;
-  for (; i + 4 <= bytes; i += 4) {
-    uint32_t word = 0xffd00000u | (uint32_t)(i & 0xfffff);
-    memcpy(begin + i, &word, 4);
+  if (bytes < 2 * kPatternBytes) {
+    write_nan(begin, bytes);
+    return;
   }
-  memset(begin + i, 0xff, bytes - i);
+  // Whole pages of a big buffer show the same pages of NaN until they are written to: a cache that
+  // takes all the memory there is costs only what is used of it.
+  char* first = (char*)round_up((size_t)begin, kPage);
+  char* last = (char*)((size_t)(begin + bytes) / kPage * kPage);
+  write_nan(begin, (size_t)(first - begin));
+  write_nan(last, (size_t)(begin + bytes - last));
+  while (first < last) {
+    size_t len = std::min((size_t)(last - first), kPatternBytes);
+    void* mapped = mmap(first, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pattern_file(),
+                        0);
+    if (mapped == MAP_FAILED) fail("no memory to show %zu bytes of NaN", len);
+    first += len;
+  }
 }
 
 char* allocate(Space space, size_t bytes) {

@@ -93,8 +93,9 @@ void check_written(const Cell& cell, const Access& access) {
 
 void check_copy(const Cell& cell, const Access& access) {
   if (!access.shared || cell.copied_in != block_serial) return;
-  report(access.write ? "write before the wait for a copy" : "read before the wait for a copy", access,
-         cell.write_block, cell.write_thread, cell.write_pc);
+  const char* kind = access.write ? "write before the wait for a copy"
+                                  : "read before the wait for a copy";
+  report(kind, access, cell.write_block, cell.write_thread, cell.write_pc);
 }
 
 void check_last_write(const Cell& cell, const Access& access) {

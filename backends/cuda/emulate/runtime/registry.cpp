@@ -24,7 +24,9 @@ std::set<uint64_t>& sources() {
 
 }  // namespace
 
-void register_kernel(const Kernel& kernel) { kernels()[{kernel.name, kernel.source_hash}] = kernel; }
+void register_kernel(const Kernel& kernel) {
+  kernels()[{kernel.name, kernel.source_hash}] = kernel;
+}
 void register_source(uint64_t source_hash, const char*) { sources().insert(source_hash); }
 void register_bounds(const char* name, uint64_t source_hash, int threads) {
   bounds()[{name, source_hash}] = threads;

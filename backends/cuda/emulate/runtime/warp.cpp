@@ -7,9 +7,10 @@ namespace emulate {
 namespace {
 
 const char* name_of(WarpOp op) {
-  static const char* names[] = {"none",       "__syncwarp", "shfl",       "shfl_up",   "shfl_down",
-                                "shfl_xor",   "ballot",     "reduce_add", "reduce_min", "reduce_max",
-                                "reduce_and", "reduce_or",  "reduce_xor", "mma"};
+  static const char* names[] = {"none",       "__syncwarp", "shfl",       "shfl_up",
+                                "shfl_down",  "shfl_xor",   "ballot",     "reduce_add",
+                                "reduce_min", "reduce_max", "reduce_and", "reduce_or",
+                                "reduce_xor", "mma"};
   return names[(int)op];
 }
 

@@ -50,6 +50,16 @@ void leaks(const Words&) {
 void fresh_memory(const Words&) {
   Buffer<float> a(1000);
   for (float value : a.get()) HOLDS(value != value);
+  // Big ones are shown NaN instead of filled; each word, and only those that were written to.
+  Buffer<float> big((40 << 20) / 4 + 100);
+  std::vector<float> ones(5000, 1.0f);
+  OK(cuMemcpyHtoD_v2(big.pointer + (17 << 20), ones.data(), ones.size() * 4));
+  auto got = big.get();
+  size_t from = (17 << 20) / 4;
+  for (size_t i = 0; i < got.size(); i++) {
+    bool written = i >= from && i < from + ones.size();
+    HOLDS(written ? got[i] == 1.0f : got[i] != got[i]);
+  }
 }
 
 // Run with EMULATE_MEMORY=1000000.

@@ -121,7 +121,8 @@ EMULATE_UNSEEN T reduce(Site site, uint32_t mask, T value) {
 EMULATE_UNSEEN void combine_ballot(void* lanes[32], uint32_t mask) {
   unsigned votes = 0;
   for (int lane = 0; lane < 32; lane++)
-    if (mask >> lane & 1 && static_cast<Reduced<unsigned>*>(lanes[lane])->value) votes |= 1u << lane;
+    if (mask >> lane & 1 && static_cast<Reduced<unsigned>*>(lanes[lane])->value)
+      votes |= 1u << lane;
   for (int lane = 0; lane < 32; lane++)
     if (mask >> lane & 1) static_cast<Reduced<unsigned>*>(lanes[lane])->result = votes;
 }
