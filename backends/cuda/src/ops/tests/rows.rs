@@ -10,6 +10,7 @@ use crate::ops::quantize::{Quantize, quantized_len};
 use lockstep_cpu::linear::reference::quantize_row;
 use lockstep_cpu::reference;
 use lockstep_numerics::groups::groups;
+use lockstep_numerics::reduce::{Term, sum};
 use lockstep_numerics::{digest, narrow};
 use lockstep_step::NO_ID;
 
@@ -176,13 +177,7 @@ fn rms_norms_are_the_definition_and_note_what_overflows() {
                     return vec![0.0; n];
                 }
                 let x = &x[row as usize * n..][..n];
-                if !x
-                    .iter()
-                    .fold([0.0f32; 64], squares(x))
-                    .iter()
-                    .sum::<f32>()
-                    .is_finite()
-                {
+                if !sum(Term::Square, x).is_finite() {
                     faults[row as usize] = 7;
                 }
                 reference::rms_norm(x, &weight, 1e-5)
@@ -231,17 +226,6 @@ fn rms_norms_are_the_definition_and_note_what_overflows() {
             case.same("norm beside its quantised form", &found, &expected.concat());
         }
     });
-}
-
-/// Lanes of a sum of squares: enough to see whether it is finite.
-fn squares<'a>(x: &'a [f32]) -> impl FnMut([f32; 64], &'a f32) -> [f32; 64] {
-    let mut at = 0;
-    let _ = x;
-    move |mut lanes, x| {
-        lanes[at % 64] = x.mul_add(*x, lanes[at % 64]);
-        at += 1;
-        lanes
-    }
 }
 
 #[test]
