@@ -38,7 +38,7 @@ race)
   RUNTIME+=("$HERE"/race/*.cpp)
   ;;
 asan)
-  KERNEL+=(-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined)
+  KERNEL+=(-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow)
   KERNEL+=(-fsanitize-sections=emulate_shared)
   OWN+=(-fsanitize=address)
   LINK+=(-fsanitize=address,undefined)
@@ -110,6 +110,21 @@ nvrtc_object=$OUT/objects/nvrtc.o
 remake "$nvrtc_object" "$HERE/nvrtc/nvrtc.cpp" \
   "$CXX" "${OWN[@]}" -c "$HERE/nvrtc/nvrtc.cpp" -o "$nvrtc_object"
 
+# A planted fault only touches the files that name it; one that no file names is a mistake.
+declare -A named
+for define in "${DEFINES[@]}"; do named[$define]=0; done
+defines_of() {
+  local define word
+  own=()
+  for define in "${DEFINES[@]}"; do
+    word=${define#-D}
+    if grep -qw -- "${word%%=*}" "$1"; then
+      own+=("$define")
+      named[$define]=1
+    fi
+  done
+}
+
 kernel_objects=()
 table=$OUT/objects/sources.cpp
 {
@@ -127,12 +142,8 @@ for source in "$KERNELS"/*.cu; do
   printf 'namespace {\n#include "%s"\n}\n' "$OUT/$name.marked.cu" >"$OUT/objects/$name.unit.cc"
   object=$OUT/objects/kernel_$name.o
   kernel_objects+=("$object")
-  # A fault only touches the files that name it.
-  planted=()
-  for define in "${DEFINES[@]}"; do
-    if grep -q "${define#-D}" "$OUT/$name.marked.cu"; then planted+=("$define"); fi
-  done
-  remake "$object" "$OUT/$name.marked.cu" "$CXX" "${KERNEL[@]}" "${planted[@]}" \
+  defines_of "$OUT/$name.marked.cu"
+  remake "$object" "$OUT/$name.marked.cu" "$CXX" "${KERNEL[@]}" "${own[@]}" \
     "-DEMULATE_SOURCE_HASH=0x${hash}ull" -c "$OUT/objects/$name.unit.cc" -o "$object"
 done
 echo '}' >>"$table.new"
@@ -140,6 +151,12 @@ mv "$table.new" "$table"
 remake "$OUT/objects/sources.o" "$table" \
   "$CXX" "${COMMON[@]}" -I"$HERE" -c "$table" -o "$OUT/objects/sources.o"
 finish
+for define in "${DEFINES[@]}"; do
+  if [ "${named[$define]}" = 0 ]; then
+    echo "build.sh: no kernel file names ${define#-D}" >&2
+    exit 1
+  fi
+done
 
 # Under another name first: a program that runs right now keeps what it has loaded.
 link() {

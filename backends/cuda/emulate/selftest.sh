@@ -113,6 +113,7 @@ found race 77 "${IN}misuse\.cu:[0-9]+: reads 4 bytes .*out of bounds" misuse pas
 found asan 77 "${IN}a sanitizer" misuse past_end_of_dynamic
 found race 77 "${IN}misuse\.cu:[0-9]+: .* misaligned" misuse misaligned_load
 found asan 77 "${IN}a sanitizer" misuse misaligned_load
+for case in overflows casts_too_big; do found asan 77 "${IN}a sanitizer" misuse $case; done
 found race 77 "unwritten: kernel .* at misuse\.cu:[0-9]+" misuse reads_unwritten
 
 # 3. Planted faults. What is right is right under all seeds and in all modes; each fault is found by
@@ -168,6 +169,9 @@ done
 passes fast fork no_join
 passes fast fork no_order
 passes fast change_parameters
+for mode in fast race asan; do
+  found $mode 77 "${IN}plain\.[a-z.]+:[0-9]+: .*out of bounds" freed_buffer
+done
 passes fast illegal
 
 # 7. The driver's own refusals.
@@ -183,7 +187,18 @@ passes fast no_context
 passes fast lost
 passes asan lost
 
-# 8. The program text, its hash, and the stand-in compiler.
+# 8. A fault that a flag plants, in files that are built already; and one that no file names.
+passes fast planted 0
+output=$("$HERE/build.sh" fast "$OUT/fast" -DPLANTED_IN_SELFTEST 2>&1)
+tell "build planted" "$([ $? = 0 ] && echo 1)" "$output"
+passes fast planted 1
+output=$("$HERE/build.sh" fast "$OUT/fast" -DPLANTED_BY_NOBODY 2>&1)
+tell "build planted by nobody" "$([ $? = 1 ] && echo 1)" "$output"
+output=$("$HERE/build.sh" fast "$OUT/fast" 2>&1)
+tell "build without it again" "$([ $? = 0 ] && echo 1)" "$output"
+passes fast planted 0
+
+# 9. The program text, its hash, and the stand-in compiler.
 unset EMULATE_ANY_SOURCE
 for what in known stale refused; do
   python3 "$HERE/selftest/images.py" "$OUT/fast" $what >"$OUT/fast/images.txt" 2>&1

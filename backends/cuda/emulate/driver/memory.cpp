@@ -42,11 +42,15 @@ struct Arena {
   size_t used;  // of the reserved addresses, never given back
   size_t in_use, capacity;
   std::map<char*, Allocation> live;
+  // What was found last; the race checker asks for the same one again and again.
+  Allocation* latest;
 };
 
 Arena arenas[] = {
-    {"device", 0x7c0000000000, 2ull << 40, nullptr, kPage, 0, kCapacity, {}},
-    {"pinned host", 0x7a0000000000, 512ull << 30, nullptr, kPage, 0, SIZE_MAX, {}},
+    {"device", 0x7c0000000000, 2ull << 40, nullptr, kPage, 0, kCapacity, {},
+     nullptr},
+    {"pinned host", 0x7a0000000000, 512ull << 30, nullptr, kPage, 0, SIZE_MAX, {},
+     nullptr},
 };
 Arena& arena_of(Space space) { return arenas[(int)space]; }
 
@@ -168,6 +172,7 @@ bool release(Space space, const void* base) {
   Arena& arena = arena_of(space);
   auto found = arena.live.find((char*)base);
   if (found == arena.live.end()) return false;
+  arena.latest = nullptr;
   Allocation gone = found->second;
   ASAN_UNPOISON_MEMORY_REGION(gone.pages, gone.page_bytes);
   check_slack(arena, gone);
@@ -188,8 +193,13 @@ Allocation* find_allocation(Space space, const void* address) {
 }
 
 bool is_live(Space space, const void* address, size_t bytes) {
-  Allocation* found = find_allocation(space, address);
-  return found && (char*)address + bytes <= found->base + found->bytes;
+  auto covers = [=](const Allocation* one) {
+    return one && (char*)address >= one->base && (char*)address + bytes <= one->base + one->bytes;
+  };
+  Arena& arena = arena_of(space);
+  if (covers(arena.latest)) return true;
+  arena.latest = find_allocation(space, address);
+  return covers(arena.latest);
 }
 
 bool is_reserved(Space space, const void* address) {

@@ -169,6 +169,22 @@ void illegal(const Words&) {
   HOLDS(b.get()[3] == numbers(kLen)[3] + 1);
 }
 
+// A graph that is replayed after a buffer of its is gone.
+void freed_buffer(const Words&) {
+  Buffer<int> a(numbers(kLen));
+  CUdeviceptr gone;
+  OK(cuMemAlloc_v2(&gone, kLen * 4));
+  CUstream stream = new_stream();
+  begin(stream);
+  OK(add(stream, gone, a.pointer, 1));
+  CUgraph graph;
+  CUgraphExec executable = instantiate(stream, &graph);
+  OK(cuMemFree_v2(gone));
+  OK(cuGraphLaunch(executable, stream));
+  OK(cuStreamSynchronize(stream));
+  printf("not refused\n");
+}
+
 }  // namespace
 
 const std::vector<Named> graph_cases = {
@@ -176,4 +192,5 @@ const std::vector<Named> graph_cases = {
     {"fork", fork},
     {"change_parameters", change_parameters},
     {"illegal", illegal},
+    {"freed_buffer", freed_buffer},
 };

@@ -17,6 +17,13 @@ void misuse(const Words& words) {
   printf("not refused\n");
 }
 
+// planted 0 or 1: whether the kernels were built with a fault.
+void planted(const Words& words) {
+  Buffer<int> out(64);
+  OK(try_launch(nullptr, "tells_planted", 1, 64, 0, out.pointer));
+  HOLDS(out.get()[5] == (int)to_number(words[0]));
+}
+
 // A write so close behind the end that no page protects it is seen when the memory is freed.
 void slack_at_free(const Words&) {
   {
@@ -198,7 +205,8 @@ void dynamic_shared(const Words&) {
 }  // namespace
 
 const std::vector<Named> kernel_cases = {
-    {"misuse", misuse},         {"slack_at_free", slack_at_free},
+    {"misuse", misuse},         {"planted", planted},
+    {"slack_at_free", slack_at_free},
           {"fault", fault},       {"mma_fragments", mma_fragments},
     {"warp_values", warp_values}, {"arithmetic", arithmetic}, {"halves", halves},
     {"atomics", atomics},       {"dynamic_shared", dynamic_shared},

@@ -104,6 +104,26 @@ extern "C" __global__ void past_end_of_dynamic(int* out, int n) {
 }
 KERNEL_EXPORT(past_end_of_dynamic);
 
+// What is undefined in C++ is not what a device does; the address sanitizer's build tells.
+extern "C" __global__ void overflows(int* out, int n) {
+  int big = 0x7fffffff - 255;
+  out[threadIdx.x] = big + n;
+}
+KERNEL_EXPORT(overflows);
+
+extern "C" __global__ void casts_too_big(int* out, int n) {
+  out[threadIdx.x] = (int)(1e9f * (float)n);
+}
+KERNEL_EXPORT(casts_too_big);
+
+#ifdef PLANTED_IN_SELFTEST
+constexpr int kPlanted = 1;
+#else
+constexpr int kPlanted = 0;
+#endif
+extern "C" __global__ void tells_planted(int* out) { out[threadIdx.x] = kPlanted; }
+KERNEL_EXPORT(tells_planted);
+
 extern "C" __global__ void misaligned_load(int* out) {
   int4* p = reinterpret_cast<int4*>(out + 1);
   if (threadIdx.x == 0) p[4] = p[0];
