@@ -8,6 +8,7 @@ mod slots;
 pub use load::CudaOptions;
 
 use crate::device::Device;
+use crate::draft::Drafters;
 use crate::draw::{Asked, Drawn};
 use crate::memory::{Memory, Ptr, Region};
 use crate::model::{Kept, Logits, Model};
@@ -17,8 +18,9 @@ use crate::step::{Arrays, Buffers, write_arrays};
 use crate::{CudaError, DeviceError};
 use lockstep_sampling::{DrawnTokens, check_width, seq_error};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, NO_ID, Pos, QueryToken, SeqError, StepLayout,
-    StepOutput, StepPlan, TokenId, check_plan,
+    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, NO_ID, Pos, Proposal,
+    ProposalPlan, QueryToken, SeqError, SeqProposalPlan, StepLayout, StepOutput, StepPlan, TokenId,
+    check_plan, check_proposals,
 };
 use slots::{Recent, Slots};
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ pub struct CudaBackend {
     limits: BackendLimits,
     model: Model,
     kept: Kept,
+    drafters: Drafters,
     buffers: Buffers,
     // Arrays of the step that runs, on the device.
     arrays: Ptr<u32>,
@@ -47,7 +50,6 @@ pub struct CudaBackend {
     recent: Recent,
     queue: Queue,
     memory: Memory,
-    device: Device,
 }
 
 /// What a recorded step depends on: rows, and blocks of the longest sequence.
@@ -72,7 +74,7 @@ pub struct CudaSampled {
 impl CudaBackend {
     /// The device that it runs on.
     pub fn device(&self) -> &Device {
-        &self.device
+        self.queue.device()
     }
 
     /// What is held on the device, in bytes by region.
@@ -131,7 +133,8 @@ impl CudaBackend {
         let step = self.model.step(queue, arrays, buffers);
         self.model.forward(&step, &self.kept)?;
         let num = arrays.num_scored.min(self.logits_rows);
-        self.queue_head(arrays, (0, num))
+        self.queue_head(arrays, (0, num))?;
+        self.drafters.mirror(&self.model, &step)
     }
 
     /// Queues the logits of some scored positions, and their digests.
@@ -156,7 +159,7 @@ impl CudaBackend {
     }
 
     fn try_forward(&mut self, plan: &StepPlan) -> Result<Arrays, CudaError> {
-        self.device.bind()?;
+        self.queue.device().bind()?;
         let arrays = self.upload(plan)?;
         // One that is waited for operation by operation can't be recorded.
         let recorded = plan.num_query_tokens() <= self.graph_rows && !self.queue.is_blocking();
@@ -173,7 +176,7 @@ impl CudaBackend {
         forward: CudaForward,
         masks: &MaskSet,
     ) -> Result<CudaSampled, CudaError> {
-        self.device.bind()?;
+        self.queue.device().bind()?;
         let CudaForward { plan, arrays } = forward;
         let positions = positions(&plan);
         let slot = self.slots.next();
@@ -257,7 +260,7 @@ impl CudaBackend {
 impl Drop for CudaBackend {
     fn drop(&mut self) {
         // Copies that are still queued name pinned memory, which is given up next.
-        if self.device.bind().is_ok() {
+        if self.queue.device().bind().is_ok() {
             let _ = self.queue.wait("the last steps");
         }
     }
@@ -320,5 +323,25 @@ impl Backend for CudaBackend {
 
     fn is_asynchronous(&self) -> bool {
         true
+    }
+
+    fn has_drafter(&self, drafter: ModelDrafter) -> bool {
+        self.drafters.has(drafter)
+    }
+
+    fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
+        check_proposals(plan, &self.limits).map_err(BackendError::Refused)?;
+        // One request that names a drafter that isn't there takes no drafts from the others.
+        let is_there = |ask: &SeqProposalPlan| self.has_drafter(ask.drafter);
+        if let Some(ask) = plan.seqs.first()
+            && !plan.seqs.iter().any(is_there)
+        {
+            return Err(BackendError::Device(format!(
+                "sequence {} asks {:?}, which is not loaded",
+                ask.seq, ask.drafter
+            )));
+        }
+        self.queue.device().bind().map_err(CudaError::from)?;
+        Ok(self.drafters.propose(&self.queue, &self.model, plan)?)
     }
 }

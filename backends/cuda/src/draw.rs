@@ -5,13 +5,14 @@ use crate::CudaError;
 use crate::device::Device;
 use crate::memory::{Memory, Pinned, Ptr, Region};
 use crate::ops::draw::{
-    DRAWN, DrawParams, DrawTokens, NOTHING_ALLOWED, TokenBias, TokenCount, UNKNOWN_TOKEN,
+    DRAWN, DrawParams, DrawTokens, NOT_FINITE, NOTHING_ALLOWED, TokenBias, TokenCount,
+    UNKNOWN_TOKEN,
 };
 use crate::ops::logprobs::{Logprobs, TOP_LOGPROBS_MAX};
 use crate::queue::Queue;
 use bytemuck::Pod;
 use lockstep_numerics::sampler::DrawError;
-use lockstep_sampling::sampler_params;
+use lockstep_sampling::{ProposalDraws, sampler_params};
 use lockstep_step::{Bitmask, NO_ID, Pos, QueryToken, SeqPlan, TokenId};
 
 /// A list that grows on the host and is copied to the device as a whole.
@@ -143,6 +144,32 @@ impl Asked {
         }
         self.params.push(std::iter::once(own));
         Ok(())
+    }
+
+    /// Adds the next token of a proposal, whose logits are in row `logits_row`. False, and nothing added, where the
+    /// CPU's sampler would refuse it.
+    pub(crate) fn add_proposal(&mut self, draws: &ProposalDraws, logits_row: u32) -> bool {
+        let (params, counts, biases, position) = draws.asked();
+        let counted = counts.iter().map(|count| count.token);
+        let named = counted.chain(biases.iter().map(|&(token, _)| token));
+        let is_known = |token: u32| (token as usize) < self.vocab;
+        if params.check().is_err() || !named.into_iter().all(is_known) {
+            return false;
+        }
+        let mut own = DrawParams::new(params, logits_row, position);
+        own.num_counts = counts.len() as u32;
+        own.counts_at = self.counts.push(counts.iter().map(|count| TokenCount {
+            token: count.token,
+            in_prompt: u32::from(count.in_prompt),
+            output: count.output,
+        }));
+        own.num_bias = biases.len() as u32;
+        let biases = biases.iter();
+        own.bias_at = self
+            .biases
+            .push(biases.map(|&(token, bias)| TokenBias { token, bias }));
+        self.params.push(std::iter::once(own));
+        true
     }
 
     fn check(&self, seq: &SeqPlan) -> Result<(), DrawError> {
@@ -349,8 +376,9 @@ impl Answers {
         match self.statuses.values()[position] {
             DRAWN => {}
             NOTHING_ALLOWED => return Err(DrawError::NothingAllowed),
-            UNKNOWN_TOKEN => return Err(DrawError::UnknownToken { token, vocab: 0 }),
-            _ => return Err(DrawError::NotFinite { token: 0 }),
+            NOT_FINITE => return Err(DrawError::NotFinite { token }),
+            UNKNOWN_TOKEN => unreachable!("tokens of lists are looked at before they are sent"),
+            status => unreachable!("status {status} of a draw"),
         }
         let tops = position * TOP_LOGPROBS_MAX..position * TOP_LOGPROBS_MAX + num_top;
         let tokens = self.top_tokens.values()[tops.clone()].iter();

@@ -7,6 +7,7 @@
 
 mod backend;
 mod device;
+mod draft;
 mod draw;
 mod error;
 #[doc(hidden)]

@@ -3,6 +3,7 @@
 
 use crate::CudaError;
 use crate::memory::{Memory, Ptr, Region};
+use crate::ops::embed::TableKind;
 use crate::ops::linear::{tile_f32, tile_q8, tile_scales};
 use lockstep_numerics::groups::{groups, shards};
 use lockstep_numerics::quantize::quantize_row;
@@ -48,8 +49,7 @@ pub(crate) struct Norm {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Embedding {
     pub(crate) table: Ptr<u8>,
-    /// 0 is f32, 1 is bf16, 2 is f16.
-    pub(crate) kind: i32,
+    pub(crate) kind: TableKind,
 }
 
 /// Puts the weights of one package on the device.
@@ -58,7 +58,6 @@ pub(crate) struct Loader<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) region: Region,
     rule: WeightRule,
-    num_weight_bytes: usize,
 }
 
 impl<'a> Loader<'a> {
@@ -74,17 +73,11 @@ impl<'a> Loader<'a> {
             memory,
             region,
             rule,
-            num_weight_bytes: 0,
         })
     }
 
     pub(crate) fn config(&self) -> &'a ModelConfig {
         self.reader.config()
-    }
-
-    /// Bytes of matrices so far.
-    pub(crate) fn num_weight_bytes(&self) -> usize {
-        self.num_weight_bytes
     }
 
     pub(crate) fn vector(&mut self, what: &str, values: &[f32]) -> Result<Ptr<f32>, CudaError> {
@@ -111,12 +104,10 @@ impl<'a> Loader<'a> {
         let values = match rule {
             WeightRule::F32 => {
                 let packed = pack_f32(&rows)?;
-                self.num_weight_bytes += size_of_val(&packed[..]);
                 Values::F32(self.vector(what, &packed)?)
             }
             WeightRule::Q8 => {
                 let (values, scales) = pack_q8(&rows)?;
-                self.num_weight_bytes += values.len() + size_of_val(&scales[..]);
                 Values::Q8 {
                     values: self.memory.claim_filled(self.region, what, &values)?,
                     scales: self.vector(what, &scales)?,
@@ -143,9 +134,9 @@ impl<'a> Loader<'a> {
         Ok(Embedding {
             table: self.memory.claim_filled(self.region, name, view.bytes)?,
             kind: match view.dtype {
-                Dtype::F32 => 0,
-                Dtype::F16 => 2,
-                _ => 1,
+                Dtype::F32 => TableKind::F32,
+                Dtype::F16 => TableKind::F16,
+                _ => TableKind::Bf16,
             },
         })
     }

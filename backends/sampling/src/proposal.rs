@@ -2,7 +2,7 @@
 //! proposal early.
 
 use crate::Settings;
-use lockstep_numerics::sampler::Sampler;
+use lockstep_numerics::sampler::{Sampler, SamplerParams, TokenCount};
 use lockstep_step::{Pos, SeqProposalPlan, TokenId};
 
 /// The draws of one sequence's proposal. Noise is that of the position that is drawn, counts grow along the
@@ -39,16 +39,26 @@ impl ProposalDraws {
 
     /// The token that [`ProposalDraws::draw`] would take.
     pub fn next(&mut self, sampler: &mut Sampler, logits: &[f32]) -> Option<TokenId> {
+        let (params, counts, bias, pos) = self.asked();
+        let drawn = sampler.draw(logits, params, counts, bias, None, pos, None);
+        self.is_over |= drawn.is_err();
+        drawn.ok().map(|drawn| TokenId(drawn.token))
+    }
+
+    /// How the next token is drawn, for whoever draws it elsewhere: parameters, counts, biases, and its position.
+    pub fn asked(&self) -> (&SamplerParams, &[TokenCount], &[(u32, f32)], u64) {
         let Settings {
             params,
             counts,
             bias,
             ..
         } = &self.settings;
-        let pos = u64::from(self.pos.0);
-        let drawn = sampler.draw(logits, params, counts, bias, None, pos, None);
-        self.is_over |= drawn.is_err();
-        drawn.ok().map(|drawn| TokenId(drawn.token))
+        (params, counts, bias, u64::from(self.pos.0))
+    }
+
+    /// Nothing more can be drawn.
+    pub fn end(&mut self) {
+        self.is_over = true;
     }
 
     /// Takes a token as if it had been drawn.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 impl CudaBackend {
     pub(super) fn try_collect(&mut self, sampled: CudaSampled) -> Result<StepOutput, CudaError> {
-        self.device.bind()?;
+        self.queue.device().bind()?;
         self.slots.wait(sampled.slot)?;
         let CudaSampled { plan, errors, .. } = &sampled;
         let (mut rows, mut scored) = (0..0, 0..0);

@@ -3,15 +3,16 @@
 use super::slots::{Recent, Slots};
 use super::{CudaBackend, CudaError};
 use crate::device::Device;
+use crate::draft::{DraftModel, Drafters, Mtp, Rounds, SEQS_MAX};
 use crate::draw::Asked;
 use crate::memory::{Memory, Region};
 use crate::model::{Kept, Model};
 use crate::program::Program;
 use crate::queue::{Event, Queue};
-use crate::step::{Buffers, arrays_len};
+use crate::step::{Buffers, Widths, arrays_len};
 use crate::weights::{Loader, WeightRule};
 use lockstep_package::blueprint::Blueprint;
-use lockstep_package::{Package, Progress, ensure_range};
+use lockstep_package::{Package, Progress, ensure_range, ensure_same_vocabulary};
 use lockstep_sampling::DrawnTokens;
 use lockstep_step::{BLOCK_LEN, BackendLimits, LayoutShape, StepLayout};
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub struct CudaOptions {
     pub query_tokens_max: u32,
     /// The longest sequence in tokens, where it is to be shorter than the model's own.
     pub seq_len_max: Option<u32>,
+    /// Load the checkpoint's own drafting head too. It computes along with every step, and changes no output.
+    pub mtp: bool,
     /// Rows up to which steps are recorded as graphs and replayed; 0 for never. Changes no output.
     pub graph_rows: u32,
     /// Wait for each operation, so that an error is that of the operation which failed. Slow; changes no output.
@@ -50,6 +53,7 @@ impl Default for CudaOptions {
             num_rows: 64,
             query_tokens_max: 512,
             seq_len_max: None,
+            mtp: false,
             graph_rows: 128,
             blocking: false,
             kernel_cache: None,
@@ -64,14 +68,15 @@ const LOGITS_ROWS_MAX: usize = 256;
 const ROWS_MAX: usize = 65_535;
 
 impl CudaBackend {
-    /// Puts a package's weights on a device, compiles the kernels for it, and sets memory aside.
+    /// Puts a package's weights on a device, compiles the kernels for it, and sets memory aside; with a smaller model
+    /// beside it that drafts, where there is one.
     ///
     /// # Errors
-    /// If a tensor is missing or holds something that is no number, an option is out of range, the device has not
-    /// enough memory, or it fails.
+    /// If a tensor is missing or holds something that is no number, an option is out of range, the draft model does
+    /// not fit, the device has not enough memory, or it fails.
     pub fn load(
         device: &Device,
-        package: &Package,
+        (package, draft): (&Package, Option<&Package>),
         options: &CudaOptions,
         progress: &dyn Progress,
     ) -> Result<CudaBackend, CudaError> {
@@ -84,23 +89,34 @@ impl CudaBackend {
             None => device.memory_info()?.0 / 10 * 9,
         };
         let mut memory = Memory::new(device, budget);
-        let held = (&mut memory, Region::Weights);
-        let mut loader = Loader::new(package, options.weights, false, held, progress)?;
-        let model = Model::load(&mut loader, limits.seq_len_max as usize);
-        loader.reader.finish();
-        let model = model?;
+        let models = Models::load(&mut memory, (package, draft), (options, &limits), progress)?;
+        let vocab_size = models.model.vocab_size();
         let rows_max = limits.query_tokens_max as usize;
         let graph_rows = rows_max.min(options.graph_rows as usize);
         let table_width = limits.seq_len_max.div_ceil(BLOCK_LEN) as usize;
         let arrays_len = arrays_len(rows_max, table_width);
-        let logits_rows = rows_max.clamp(1, LOGITS_ROWS_MAX).max(graph_rows);
-        let drawn_at_once = (logits_rows, model.vocab_size());
-        let logits = memory.claim(Region::Buffers, "logits", logits_rows * model.vocab_size())?;
+        let logits_rows = rows_max.min(LOGITS_ROWS_MAX).max(graph_rows);
+        // Drafts are drawn from these rows, too.
+        let num_logits = logits_rows.max(SEQS_MAX) * vocab_size;
+        let logits = memory.claim(Region::Buffers, "logits", num_logits)?;
         let blocks = (Region::Blocks, limits.num_blocks as usize);
         let rows = (Region::Rows, limits.num_rows as usize);
+        let kept = Kept::claim(&mut memory, &package.config, blocks, rows)?;
+        let buffers = Buffers::claim(&mut memory, rows_max, models.widths())?;
+        let mut asked = || -> Result<(Asked, Event), CudaError> {
+            let asked = Asked::new(device, &mut memory, (logits_rows, vocab_size))?;
+            Ok((asked, Event::new(device)?))
+        };
+        let asked = [asked()?, asked()?];
+        let sizes = (rows_max, table_width, vocab_size);
         let backend = CudaBackend {
-            kept: Kept::claim(&mut memory, &package.config, blocks, rows)?,
-            buffers: Buffers::claim(&mut memory, rows_max, model.widths())?,
+            kept,
+            drafters: Drafters {
+                mtp: models.mtp,
+                draft_model: models.draft_model,
+                rounds: Rounds::new(device, &mut memory, (buffers, logits), sizes)?,
+            },
+            buffers,
             arrays: memory.claim(Region::Buffers, "arrays of a step", arrays_len)?,
             logits,
             logits_rows,
@@ -112,28 +128,73 @@ impl CudaBackend {
             graph_rows,
             graphs: BTreeMap::new(),
             slots: Slots::new(device, &mut memory, (arrays_len, rows_max))?,
-            asked: [
-                (
-                    Asked::new(device, &mut memory, drawn_at_once)?,
-                    Event::new(device)?,
-                ),
-                (
-                    Asked::new(device, &mut memory, drawn_at_once)?,
-                    Event::new(device)?,
-                ),
-            ],
+            asked,
             num_asked: 0,
             drawn: DrawnTokens::default(),
             recent: Recent::default(),
             limits,
-            model,
+            model: models.model,
             queue,
             memory,
-            device: device.clone(),
         };
         // What was copied and set while loading is not in the queue.
         device.synchronize()?;
         Ok(backend)
+    }
+}
+
+/// The models that are loaded.
+struct Models {
+    model: Model,
+    mtp: Option<Mtp>,
+    draft_model: Option<DraftModel>,
+}
+
+impl Models {
+    fn load(
+        memory: &mut Memory,
+        (package, draft): (&Package, Option<&Package>),
+        (options, limits): (&CudaOptions, &BackendLimits),
+        progress: &dyn Progress,
+    ) -> Result<Models, CudaError> {
+        let (rule, seq_len_max) = (options.weights, limits.seq_len_max as usize);
+        let sizes = (limits.query_tokens_max as usize, limits.num_blocks as usize);
+        let held = (&mut *memory, Region::Weights);
+        let mut loader = Loader::new(package, rule, options.mtp, held, progress)?;
+        let model = Model::load(&mut loader, seq_len_max);
+        loader.region = Region::Drafters;
+        let mtp = options
+            .mtp
+            .then(|| Mtp::load(&mut loader, sizes))
+            .transpose();
+        loader.reader.finish();
+        let (model, mtp) = (model?, mtp?);
+        let draft_model = match draft {
+            None => None,
+            Some(draft) => {
+                ensure_same_vocabulary(package, draft)?;
+                let held = (memory, Region::Drafters);
+                let mut loader = Loader::new(draft, rule, false, held, progress)?;
+                let loaded = DraftModel::load(&mut loader, limits);
+                loader.reader.finish();
+                Some(loaded?)
+            }
+        };
+        Ok(Models {
+            model,
+            mtp,
+            draft_model,
+        })
+    }
+
+    /// How wide the buffers of a step have to be.
+    fn widths(&self) -> Widths {
+        let drafters = [
+            self.mtp.as_ref().map(Mtp::widths),
+            self.draft_model.as_ref().map(DraftModel::widths),
+        ];
+        let own = self.model.widths();
+        drafters.into_iter().flatten().fold(own, Widths::max)
     }
 }
 

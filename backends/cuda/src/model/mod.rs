@@ -160,7 +160,7 @@ impl Model {
             out,
             table: self.embedding.table,
             tokens: step.buffers.tokens,
-            kind: self.embedding.kind,
+            kind: self.embedding.kind as i32,
             n: self.hidden() as i32,
         };
         embed.launch(step.queue, step.arrays.num_rows)

@@ -124,19 +124,21 @@ fn request(dice: &mut Dice, vocab_size: u32) -> Request {
 }
 
 /// Runs a few random requests; how many steps and draws were compared, and how many drafts were accepted.
-fn run(name: &str, weights: WeightRule, seed: u64) -> (usize, usize, u64) {
+fn run((name, draft): (&str, Option<&str>), weights: WeightRule, seed: u64) -> (usize, usize, u64) {
     let mut dice = Dice(seed);
+    let package = open(name);
     let options = CudaOptions {
         weights,
         num_blocks: [8, 24][dice.below(2)],
         num_rows: [12, 24][dice.below(2)],
         query_tokens_max: 96,
         seq_len_max: Some(512),
+        mtp: package.has_mtp(),
         graph_rows: [0, 8, 96][dice.below(3)],
         ..CudaOptions::default()
     };
-    let package = open(name);
-    let mut twin = Twin::new(&package, &options);
+    let draft = draft.map(open);
+    let mut twin = Twin::new(&package, draft.as_ref(), &options);
     let vocab_size = package.config.vocab_size as u32;
     let config = EngineConfig {
         max_num_seqs: 4,
@@ -145,6 +147,8 @@ fn run(name: &str, weights: WeightRule, seed: u64) -> (usize, usize, u64) {
         speculation: Speculation {
             ngram: [0, 5][dice.below(2)],
             suffix: [0, 4][dice.below(2)],
+            mtp: if options.mtp { 3 } else { 0 },
+            draft_model: if draft.is_some() { 4 } else { 0 },
             ..Speculation::OFF
         },
         prefix_cache: dice.one_in(2),
@@ -167,10 +171,10 @@ fn run(name: &str, weights: WeightRule, seed: u64) -> (usize, usize, u64) {
     (twin.num_steps, twin.num_draws, accepted)
 }
 
-fn run_all(name: &str, weights: WeightRule, seeds: std::ops::Range<u64>) {
+fn run_all(models: (&str, Option<&str>), weights: WeightRule, seeds: std::ops::Range<u64>) {
     let (mut steps, mut draws, mut accepted) = (0, 0, 0);
     for seed in seeds {
-        let compared = run(name, weights, seed);
+        let compared = run(models, weights, seed);
         (steps, draws) = (steps + compared.0, draws + compared.1);
         accepted += compared.2;
     }
@@ -180,25 +184,35 @@ fn run_all(name: &str, weights: WeightRule, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn a_llama_by_the_f32_rule() {
-    run_all("llama", WeightRule::F32, 0..4);
+    run_all(("llama", None), WeightRule::F32, 0..4);
 }
 
 #[test]
 fn a_llama_by_the_q8_rule() {
-    run_all("llama", WeightRule::Q8, 10..14);
+    run_all(("llama", None), WeightRule::Q8, 10..14);
 }
 
 #[test]
 fn a_qwen3_by_the_q8_rule() {
-    run_all("qwen3", WeightRule::Q8, 20..24);
+    run_all(("qwen3", None), WeightRule::Q8, 20..24);
 }
 
 #[test]
 fn a_hybrid_by_the_q8_rule() {
-    run_all("qwen3_5", WeightRule::Q8, 30..34);
+    run_all(("qwen3_5", None), WeightRule::Q8, 30..34);
 }
 
 #[test]
 fn a_hybrid_by_the_f32_rule() {
-    run_all("qwen3_5", WeightRule::F32, 40..43);
+    run_all(("qwen3_5", None), WeightRule::F32, 40..43);
+}
+
+#[test]
+fn the_embedded_model_with_its_own_head_that_drafts() {
+    run_all(("embedded", None), WeightRule::Q8, 50..52);
+}
+
+#[test]
+fn a_hybrid_that_drafts_for_itself() {
+    run_all(("qwen3_5", Some("qwen3_5")), WeightRule::Q8, 60..62);
 }

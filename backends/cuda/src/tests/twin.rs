@@ -28,7 +28,7 @@ pub(super) fn open(name: &str) -> Package {
 }
 
 impl Twin {
-    pub(super) fn new(package: &Package, options: &CudaOptions) -> Twin {
+    pub(super) fn new(package: &Package, draft: Option<&Package>, options: &CudaOptions) -> Twin {
         let on_cpu = CpuOptions {
             weights: match options.weights {
                 WeightRule::F32 => lockstep_cpu::WeightRule::F32,
@@ -38,12 +38,14 @@ impl Twin {
             num_rows: options.num_rows,
             query_tokens_max: options.query_tokens_max,
             seq_len_max: options.seq_len_max,
+            mtp: options.mtp,
             ..CpuOptions::default()
         };
         let device = open_device();
         Twin {
-            cpu: CpuBackend::load(package, &on_cpu, &NoProgress).expect("a model on the CPU"),
-            cuda: CudaBackend::load(&device, package, options, &NoProgress)
+            cpu: CpuBackend::load_with_draft(package, draft, &on_cpu, &NoProgress)
+                .expect("a model on the CPU"),
+            cuda: CudaBackend::load(&device, (package, draft), options, &NoProgress)
                 .expect("a model on the device"),
             num_steps: 0,
             num_draws: 0,

@@ -1,0 +1,149 @@
+//! Models that draft, beside the model. Each computes every plan too, into its own part of the same blocks and rows,
+//! and answers from there what it is asked between two steps. Tokens are drawn on the device; the host sees them one
+//! round after another. Nothing here may change what the model computes.
+
+mod model;
+mod mtp;
+mod rounds;
+
+pub(crate) use model::DraftModel;
+pub(crate) use mtp::Mtp;
+pub(crate) use rounds::Rounds;
+
+use crate::CudaError;
+use crate::DeviceError;
+use crate::layers::Step;
+use crate::model::Model;
+use crate::queue::Queue;
+use lockstep_sampling::ProposalDraws;
+use lockstep_step::{
+    ModelDrafter, Pos, Proposal, ProposalPlan, QueryToken, RowPlan, SamplingParams, ScoredPosition,
+    SeqPlan, SeqProposalPlan, TokenId,
+};
+
+/// Sequences that draft together.
+pub(crate) const SEQS_MAX: usize = 32;
+
+/// The drafters that are loaded.
+pub(crate) struct Drafters {
+    pub(crate) mtp: Option<Mtp>,
+    pub(crate) draft_model: Option<DraftModel>,
+    /// What rounds of drafting are computed in.
+    pub(crate) rounds: Rounds,
+}
+
+impl Drafters {
+    pub(crate) fn has(&self, drafter: ModelDrafter) -> bool {
+        match drafter {
+            ModelDrafter::Mtp => self.mtp.is_some(),
+            ModelDrafter::DraftModel => self.draft_model.is_some(),
+        }
+    }
+
+    /// Computes a step that the model has just computed.
+    pub(crate) fn mirror(&self, model: &Model, step: &Step<'_>) -> Result<(), DeviceError> {
+        if let Some(mtp) = &self.mtp {
+            mtp.mirror(model, step)?;
+        }
+        if let Some(draft_model) = &self.draft_model {
+            draft_model.mirror(step)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a question that was checked, in its order. Who asks a drafter that isn't there gets nothing.
+    pub(crate) fn propose(
+        &mut self,
+        queue: &Queue,
+        model: &Model,
+        plan: &ProposalPlan,
+    ) -> Result<Vec<Proposal>, CudaError> {
+        let asked_of = |drafter| -> Vec<Asked<'_>> {
+            let seqs = plan.seqs.iter().enumerate();
+            let seqs = seqs.filter(|(_, ask)| ask.drafter == drafter);
+            seqs.map(|(idx, ask)| Asked::new(idx, ask)).collect()
+        };
+        let (rounds, mut done) = (&mut self.rounds, Vec::new());
+        if let Some(mtp) = &self.mtp {
+            for group in groups(asked_of(ModelDrafter::Mtp), rounds.rows_max()) {
+                done.extend(mtp.propose(queue, model, rounds, group)?);
+            }
+        }
+        if let Some(draft_model) = &self.draft_model {
+            for group in groups(asked_of(ModelDrafter::DraftModel), rounds.rows_max()) {
+                done.extend(draft_model.propose(queue, rounds, group)?);
+            }
+        }
+        let proposals = plan.seqs.iter().map(|ask| Proposal {
+            seq: ask.seq,
+            tokens: Vec::new(),
+        });
+        let mut proposals: Vec<Proposal> = proposals.collect();
+        for asked in done {
+            proposals[asked.idx].tokens = asked.draws.into_tokens();
+        }
+        Ok(proposals)
+    }
+}
+
+/// Sequences that draft together: few enough for the buffers of a step. A question that no step could hold is left
+/// unanswered.
+fn groups(asked: Vec<Asked<'_>>, rows_max: usize) -> Vec<Vec<Asked<'_>>> {
+    let mut groups: Vec<Vec<Asked<'_>>> = Vec::new();
+    let mut num_rows = 0;
+    for asked in asked {
+        let own = asked.ask.query.len();
+        if own > rows_max {
+            continue;
+        }
+        match groups.last_mut() {
+            Some(group) if group.len() < SEQS_MAX && num_rows + own <= rows_max => {
+                num_rows += own;
+                group.push(asked);
+            }
+            _ => {
+                num_rows = own;
+                groups.push(vec![asked]);
+            }
+        }
+    }
+    groups
+}
+
+/// One sequence's question, in progress.
+pub(crate) struct Asked<'a> {
+    // Its place in the plan.
+    idx: usize,
+    ask: &'a SeqProposalPlan,
+    draws: ProposalDraws,
+}
+
+impl<'a> Asked<'a> {
+    fn new(idx: usize, ask: &'a SeqProposalPlan) -> Asked<'a> {
+        Asked {
+            idx,
+            ask,
+            draws: ProposalDraws::new(ask),
+        }
+    }
+
+    /// A part of a plan that computes the `len` tokens from `start` on, and scores the last of them if it `draws`.
+    fn part(&self, start: Pos, len: usize, draws: bool) -> SeqPlan {
+        let scored = ScoredPosition {
+            query_idx: len as u32 - 1,
+            mask: None,
+        };
+        SeqPlan {
+            seq: self.ask.seq,
+            start,
+            // Tokens are handed to the layout by themselves.
+            query: vec![QueryToken::Known(TokenId(0)); len],
+            num_drafts: 0,
+            block_table: self.ask.block_table.clone(),
+            rows: RowPlan::default(),
+            scored: draws.then_some(scored).into_iter().collect(),
+            sampling: SamplingParams::greedy(),
+            counts: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A second, smaller model that drafts. It has keys, values and recurrent state of its own under the ids of the
+//! model's, and goes on from there by itself when it is asked.
+
+use super::{Asked, Rounds, SEQS_MAX};
+use crate::layers::Step;
+use crate::memory::{Ptr, Region};
+use crate::model::{Kept, Logits, Model};
+use crate::queue::Queue;
+use crate::step::{Buffers, Widths};
+use crate::weights::Loader;
+use crate::{CudaError, DeviceError};
+use lockstep_package::LoadError;
+use lockstep_package::blueprint::Blueprint;
+use lockstep_step::{BackendLimits, Pos, RowId, RowPlan, RowWrite, SeqPlan, TokenId};
+
+pub(crate) struct DraftModel {
+    model: Model,
+    kept: Kept,
+    // The first of the rows that no plan names: two per sequence that drafts, in turn read and written. None if it has
+    // no recurrent state.
+    first_row: Option<u32>,
+    // (rows, hidden): its own hidden states.
+    x: Ptr<f32>,
+    faults: Ptr<u32>,
+    digests: Ptr<u64>,
+}
+
+impl DraftModel {
+    /// Loads a draft model for a model with these limits.
+    pub(crate) fn load(
+        loader: &mut Loader<'_>,
+        limits: &BackendLimits,
+    ) -> Result<DraftModel, CudaError> {
+        let config = loader.config();
+        let has_rows = Blueprint::of(config).num_state_layers() > 0;
+        if has_rows && limits.num_rows == 0 {
+            let message =
+                "it has recurrent state, and plans name no rows for a model that has none";
+            let message = message.to_owned();
+            return Err(LoadError::DraftModel { message }.into());
+        }
+        let num_rows = limits.num_rows as usize + 2 * SEQS_MAX;
+        let rows_max = limits.query_tokens_max as usize;
+        let region = Region::Drafters;
+        let blocks = (region, limits.num_blocks as usize);
+        Ok(DraftModel {
+            model: Model::load(loader, limits.seq_len_max as usize)?,
+            kept: Kept::claim(loader.memory, config, blocks, (region, num_rows))?,
+            first_row: has_rows.then_some(limits.num_rows),
+            x: loader
+                .memory
+                .claim(region, "hidden states", rows_max * config.hidden_size)?,
+            faults: loader.memory.claim(region, "faults", rows_max)?,
+            digests: loader.memory.claim(region, "digests", SEQS_MAX)?,
+        })
+    }
+
+    /// How wide the buffers of a step have to be.
+    pub(crate) fn widths(&self) -> Widths {
+        self.model.widths()
+    }
+
+    /// The buffers of a step, with its own in place of what the model still needs.
+    fn buffers(&self, of_step: &Buffers) -> Buffers {
+        Buffers {
+            x: self.x,
+            faults: self.faults,
+            ..*of_step
+        }
+    }
+
+    /// Computes a step of the model.
+    pub(super) fn mirror(&self, step: &Step<'_>) -> Result<(), DeviceError> {
+        let buffers = self.buffers(step.buffers);
+        let own = self.model.step(step.queue, step.arrays, &buffers);
+        self.model.forward(&own, &self.kept)
+    }
+
+    /// Draws what is wanted of each.
+    pub(super) fn propose<'a>(
+        &self,
+        queue: &Queue,
+        rounds: &mut Rounds,
+        group: Vec<Asked<'a>>,
+    ) -> Result<Vec<Asked<'a>>, CudaError> {
+        let mut done = Vec::with_capacity(group.len());
+        let going = group.into_iter().enumerate();
+        let mut going: Vec<Going<'a>> = going
+            .map(|(idx, asked)| Going::new(asked, idx, self.first_row))
+            .collect();
+        while !going.is_empty() {
+            let seqs: Vec<SeqPlan> = going.iter().map(Going::part).collect();
+            let tokens = going.iter().flat_map(|going| &going.tokens).copied();
+            let tokens: Vec<TokenId> = tokens.collect();
+            let arrays = rounds.upload(queue, &seqs, &tokens)?;
+            let buffers = self.buffers(&rounds.buffers);
+            let step = self.model.step(queue, &arrays, &buffers);
+            self.model.forward(&step, &self.kept)?;
+            let logits = Logits {
+                values: rounds.logits,
+                digests: self.digests,
+            };
+            // Faults are noted where nobody looks: what is not finite ends a proposal when it is drawn from.
+            self.model.head(&step, (0, arrays.num_scored), logits)?;
+            rounds.draw(queue, going.iter_mut().map(|going| &mut going.asked))?;
+            let (over, on) = going
+                .into_iter()
+                .partition(|going| going.asked.draws.is_over());
+            let over: Vec<Going<'a>> = over;
+            done.extend(over.into_iter().map(|going| going.asked));
+            going = on;
+            going.iter_mut().for_each(Going::go_on);
+        }
+        Ok(done)
+    }
+}
+
+/// A sequence that drafts: what it computes next.
+struct Going<'a> {
+    asked: Asked<'a>,
+    tokens: Vec<TokenId>,
+    start: Pos,
+    read: Option<RowId>,
+    // One to write, and the one to write after that.
+    own_rows: Option<[RowId; 2]>,
+}
+
+impl<'a> Going<'a> {
+    fn new(asked: Asked<'a>, idx: usize, first_row: Option<u32>) -> Going<'a> {
+        Going {
+            own_rows: first_row.map(|first| {
+                let row = first + 2 * idx as u32;
+                [RowId(row), RowId(row + 1)]
+            }),
+            tokens: asked.ask.query.clone(),
+            start: asked.ask.start,
+            read: asked.ask.row,
+            asked,
+        }
+    }
+
+    fn part(&self) -> SeqPlan {
+        let mut part = self.asked.part(self.start, self.tokens.len(), true);
+        if let Some([row, _]) = self.own_rows {
+            let query_idx = self.tokens.len() as u32 - 1;
+            part.rows = RowPlan {
+                read: self.read,
+                writes: vec![RowWrite { query_idx, row }],
+            };
+        }
+        part
+    }
+
+    /// Moves on behind what was drawn.
+    fn go_on(&mut self) {
+        self.start.0 += self.tokens.len() as u32;
+        let last = self.asked.draws.tokens().last();
+        self.tokens = last.copied().into_iter().collect();
+        self.own_rows = self.own_rows.map(|[written, other]| {
+            self.read = Some(written);
+            [other, written]
+        });
+    }
+}
