@@ -354,7 +354,7 @@ fn digests_are_the_definition_and_note_what_is_not_finite() {
             logits: case.filled(&logits),
             rows: case.filled(&rows),
             n: n as i32,
-            faults: case.filled(&vec![NO_ID; 21]),
+            faults: case.filled(&[NO_ID; 21]),
             op: 3,
         };
         kernel.launch(&case.bench.queue, m).expect("a launch");
