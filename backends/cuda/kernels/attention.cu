@@ -65,6 +65,36 @@ __device__ __forceinline__ void merge_block(
   merged->sum = __fmaf_rn(merged->sum, *e, __fmul_rn(block_sum, *e_b));
 }
 
+// Dot products of Q queries, four rows of HEAD_DIM_MAX apart, with one key, whose dimensions lie BLOCK_LEN apart: run
+// order over head_dim. Four dimensions of a query come in one read.
+template <int Q>
+__device__ __forceinline__ void score(
+    float* sums, const float (*queries)[HEAD_DIM_MAX], const float* key, int head_dim) {
+#pragma unroll
+  for (int q = 0; q < Q; q++) sums[q] = 0.0f;
+  int d = 0;
+#pragma unroll 2
+  for (; d + 4 <= head_dim; d += 4) {
+    float keys[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) keys[i] = key[(d + i) * BLOCK_LEN];
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      float4 query = *reinterpret_cast<const float4*>(&queries[4 * q][d]);
+      sums[q] = __fmaf_rn(query.x, keys[0], sums[q]);
+      sums[q] = __fmaf_rn(query.y, keys[1], sums[q]);
+      sums[q] = __fmaf_rn(query.z, keys[2], sums[q]);
+      sums[q] = __fmaf_rn(query.w, keys[3], sums[q]);
+    }
+  }
+  for (; d < head_dim; d++) {
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
+      sums[q] = __fmaf_rn(queries[4 * q][d], key[d * BLOCK_LEN], sums[q]);
+    }
+  }
+}
+
 // Scores, p and factors of one block of positions, of which [skipped, valid) exist. Ends with a barrier.
 __device__ __forceinline__ void weigh_block(
     const Tile& tile, int half, const float* keys, float scale, int skipped, int valid,
@@ -78,22 +108,14 @@ __device__ __forceinline__ void weigh_block(
 #endif
     // Threads of one position take every fourth head, two at most.
     int h = t / BLOCK_LEN;
+    float sums[2];
     if (h + 4 < tile.count) {
-      float first = 0.0f, second = 0.0f;
-      for (int d = 0; d < tile.head_dim; d++) {
-        float key = keys[d * BLOCK_LEN + j];
-        first = __fmaf_rn(tile.queries[h][d], key, first);
-        second = __fmaf_rn(tile.queries[h + 4][d], key, second);
-      }
-      tile.scores[half][h][j] = __fmul_rn(first, scale);
-      tile.scores[half][h + 4][j] = __fmul_rn(second, scale);
+      score<2>(sums, tile.queries + h, keys + j, tile.head_dim);
+      tile.scores[half][h + 4][j] = __fmul_rn(sums[1], scale);
     } else if (h < tile.count) {
-      float first = 0.0f;
-      for (int d = 0; d < tile.head_dim; d++) {
-        first = __fmaf_rn(tile.queries[h][d], keys[d * BLOCK_LEN + j], first);
-      }
-      tile.scores[half][h][j] = __fmul_rn(first, scale);
+      score<1>(sums, tile.queries + h, keys + j, tile.head_dim);
     }
+    if (h < tile.count) tile.scores[half][h][j] = __fmul_rn(sums[0], scale);
   }
   __syncthreads();
   int h = t / 32, lane = t & 31;
@@ -147,6 +169,7 @@ __device__ __forceinline__ void mix_block(
     int skipped, int valid) {
 #pragma unroll
   for (int i = 0; i < HEADS_MAX; i++) mixed[i] = 0.0f;
+#pragma unroll 4
   for (int j = skipped; j < valid; j++) {
     float value = values[j * tile.head_dim + columns.d];
 #pragma unroll
@@ -169,7 +192,7 @@ __device__ __forceinline__ void visible(int block, int first, int end, int* skip
 }
 
 #define TILE_IN_SHARED(tile)                                              \
-  __shared__ float queries[HEADS_MAX][HEAD_DIM_MAX];                      \
+  __shared__ __align__(16) float queries[HEADS_MAX][HEAD_DIM_MAX];        \
   __shared__ float scores[2][HEADS_MAX][BLOCK_LEN];                       \
   __shared__ float factors[2][HEADS_MAX][2];                              \
   Tile tile;                                                              \
@@ -181,7 +204,7 @@ __device__ __forceinline__ void visible(int block, int first, int end, int* skip
 // out: (rows, heads, head_dim); zeros for padding. keys, values: of this layer, as place_kv writes them.
 // owners: the sequence of each row. tables: (sequences, table_width) of blocks. num_skipped: positions at the beginning
 // of a sequence that only their own query sees. Grid: (kv heads * tiles of 8 heads, rows), blocks of 256.
-extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 attention(float* out, const float* projected, const float* keys, const float* values,
           const unsigned* positions, const unsigned* owners, const unsigned* tables,
           int table_width, float scale, int width, int num_heads, int num_kv_heads, int head_dim,
@@ -238,7 +261,7 @@ KERNEL_EXPORT(attention);
 // The first half of `attention` with the blocks of a table side by side: m_b, l_b and a_b of each.
 // maxima, sums: (rows, heads, blocks_max). mixed: (rows, heads, blocks_max, head_dim). What lies behind a row's last
 // block is left alone. Grid: (kv heads * tiles of 8 heads, rows, blocks_max), blocks of 256.
-extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 attention_blocks(float* maxima, float* sums, float* mixed, const float* projected,
                  const float* keys, const float* values, const unsigned* positions,
                  const unsigned* owners, const unsigned* tables, int table_width, float scale,
