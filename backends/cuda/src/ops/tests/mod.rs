@@ -7,6 +7,7 @@ mod draw;
 mod linear;
 mod mtp;
 mod planted;
+mod races;
 mod rows;
 mod sources;
 mod step;
