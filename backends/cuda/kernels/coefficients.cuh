@@ -1,5 +1,6 @@
-// Generated from backends/numerics/src/coefficients.rs, which has the words to them: a test compares the two,
-// and renews this file with BLESS=1. Arrays run from the highest power to the lowest.
+// Generated from backends/numerics/src/coefficients.rs, which has the words to them: a test
+// compares the two, and renews this file with BLESS=1. Arrays run from the highest power to the
+// lowest.
 #define SHIFT 0x1.800000p+23f
 #define LOG2_E 0x1.715476p+0f
 #define LN2_HI 0x1.62e400p-1f

@@ -93,8 +93,9 @@ fn hex(x: f32) -> String {
 
 fn coefficients() -> String {
     let mut out = String::from(
-        "// Generated from backends/numerics/src/coefficients.rs, which has the words to them: a test compares the two,\n\
-         // and renews this file with BLESS=1. Arrays run from the highest power to the lowest.\n",
+        "// Generated from backends/numerics/src/coefficients.rs, which has the words to them: a test\n\
+         // compares the two, and renews this file with BLESS=1. Arrays run from the highest power to the\n\
+         // lowest.\n",
     );
     let scalars = [
         ("SHIFT", c::SHIFT),
