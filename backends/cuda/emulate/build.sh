@@ -26,7 +26,7 @@ COMMON=(-std=c++17 -O2 -g -fPIC -mavx2 -mfma -ffp-contract=off)
 COMMON+=(-fno-strict-aliasing -fno-math-errno)
 # Attributes and labels that only the device's compiler knows would warn without end.
 KERNEL=("${COMMON[@]}" -w -I"$HERE" -include cuda_on_host.h)
-OWN=("${COMMON[@]}" -Wall -Wextra)
+OWN=("${COMMON[@]}" -fno-semantic-interposition -Wall -Wextra)
 LINK=()
 RUNTIME=("$HERE"/runtime/*.cpp "$HERE"/driver/*.cpp)
 case $MODE in
@@ -38,7 +38,8 @@ race)
   RUNTIME+=("$HERE"/race/*.cpp)
   ;;
 asan)
-  KERNEL+=(-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow)
+  KERNEL+=(-fsanitize=address,undefined,float-cast-overflow)
+  KERNEL+=(-fno-sanitize-recover=undefined,float-cast-overflow)
   KERNEL+=(-fsanitize-sections=emulate_shared)
   OWN+=(-fsanitize=address)
   LINK+=(-fsanitize=address,undefined)

@@ -45,13 +45,13 @@ namespace emulate {
 
 Thread* running = nullptr;
 Fiber fibers[kThreadsMax];
+char *stacks_begin = nullptr, *stacks_end = nullptr;
 
 namespace {
 
 constexpr size_t kStackBytes = EMULATE_ASAN ? 256 << 10 : 64 << 10;
 constexpr size_t kGuardBytes = 4096;
 
-char* stacks = nullptr;
 std::vector<int> free_stacks;
 void* scheduler_stack_pointer;
 
@@ -61,7 +61,7 @@ const void* scheduler_bottom;
 size_t scheduler_bytes;
 #endif
 
-char* stack_end(int stack) { return stacks + (size_t)(stack + 1) * kStackBytes; }
+char* stack_end(int stack) { return stacks_begin + (size_t)(stack + 1) * kStackBytes; }
 
 void enter_fiber() {
 #if EMULATE_ASAN
@@ -98,25 +98,21 @@ void give_stack(Fiber* fiber) {
 }  // namespace
 
 void prepare_stacks() {
-  if (stacks) return;
+  if (stacks_begin) return;
   void* pages = mmap(nullptr, kStackBytes * kThreadsMax, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) fail("no memory for the stacks of %d threads", kThreadsMax);
-  stacks = static_cast<char*>(pages);
+  stacks_begin = static_cast<char*>(pages);
+  stacks_end = stacks_begin + kStackBytes * kThreadsMax;
   for (int stack = kThreadsMax - 1; stack >= 0; stack--) {
-    mprotect(stacks + (size_t)stack * kStackBytes, kGuardBytes, PROT_NONE);
+    mprotect(stacks_begin + (size_t)stack * kStackBytes, kGuardBytes, PROT_NONE);
     free_stacks.push_back(stack);
   }
 }
 
-bool is_stack(const void* address) {
-  auto* p = static_cast<const char*>(address);
-  return stacks && p >= stacks && p < stacks + kStackBytes * kThreadsMax;
-}
-
 bool is_stack_guard(const void* address) {
   auto* p = static_cast<const char*>(address);
-  return is_stack(p) && (size_t)(p - stacks) % kStackBytes < kGuardBytes;
+  return is_stack(p) && (size_t)(p - stacks_begin) % kStackBytes < kGuardBytes;
 }
 
 void yield_to_scheduler() {

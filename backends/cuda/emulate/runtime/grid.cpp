@@ -16,6 +16,7 @@ Statistics statistics;
 Launch launch;
 uint3 block_place;
 uint32_t launch_id = 0;
+std::vector<Range> shared_ranges = {{nullptr, nullptr}};
 void (*on_access)(const void*, unsigned, bool, void*) = nullptr;
 void (*on_block_begin)() = nullptr;
 void (*on_copy)(const void*, unsigned, bool) = nullptr;
@@ -23,13 +24,8 @@ bool (*may_access)(const void*, unsigned, bool) = nullptr;
 
 namespace {
 
-struct Range {
-  char *begin, *end;
-};
-std::vector<Range> shared_ranges;
-
 char* dynamic = nullptr;
-size_t dynamic_bytes = 0, dynamic_capacity = 0;
+size_t dynamic_capacity = 0;
 uint64_t random_state = 1;
 std::recursive_mutex grid_mutex;
 
@@ -42,23 +38,25 @@ __attribute__((no_sanitize("address"), noinline)) void poison(char* begin, char*
   }
 }
 
-void prepare_dynamic_shared(size_t bytes) {
-  dynamic_bytes = bytes;
-#if defined(__SANITIZE_ADDRESS__)
-  // A new one for each launch, of exactly its size, so that the red zone begins where it ends.
-  free(dynamic);
-  dynamic_capacity = 0;
-#endif
-  if (bytes <= dynamic_capacity) return;
+void grow_dynamic_shared(size_t bytes) {
   size_t rounded = (bytes + 127) / 128 * 128;
-#if !defined(__SANITIZE_ADDRESS__)
   free(dynamic);
-#endif
   dynamic = static_cast<char*>(aligned_alloc(128, rounded));
   dynamic_capacity = bytes;
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(dynamic + bytes, rounded - bytes);
 #endif
+}
+
+void prepare_dynamic_shared(size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  // A new one for each launch, of exactly its size, so that the red zone begins where it ends.
+  free(dynamic);
+  dynamic = nullptr;
+  dynamic_capacity = 0;
+#endif
+  if (bytes > dynamic_capacity) grow_dynamic_shared(bytes);
+  shared_ranges[0] = {dynamic, dynamic + bytes};
 }
 
 void check_dimensions() {
@@ -83,7 +81,6 @@ void start_block(uint64_t linear) {
   block_place = {(unsigned)(linear % columns), (unsigned)(linear / columns % launch.grid.y),
                  (unsigned)(linear / plane)};
   for (const Range& range : shared_ranges) poison(range.begin, range.end);
-  poison(dynamic, dynamic + dynamic_bytes);
   if (on_block_begin) on_block_begin();
 }
 
@@ -97,26 +94,9 @@ uint64_t random_bits() {
 }
 
 void* dynamic_shared() { return dynamic; }
-size_t dynamic_shared_bytes() { return dynamic_bytes; }
 
 void register_shared(char* begin, char* end) {
   if (begin && begin != end) shared_ranges.push_back({begin, end});
-}
-
-bool is_shared(const void* address) {
-  auto* p = static_cast<const char*>(address);
-  if (p >= dynamic && p < dynamic + dynamic_bytes) return true;
-  for (const Range& range : shared_ranges)
-    if (p >= range.begin && p < range.end) return true;
-  return false;
-}
-
-// Memory that belongs to the emulator: kernels read it all the time and nobody races for it.
-bool is_launch_state(const void* address) {
-  auto* p = static_cast<const char*>(address);
-  auto* arguments = static_cast<const char*>(launch.context);
-  if (p >= (const char*)fibers && p < (const char*)(fibers + kThreadsMax)) return true;
-  return p == (const char*)&running || (p >= arguments && p < arguments + launch.context_bytes);
 }
 
 void run_grid(const Launch& asked) {

@@ -14,6 +14,9 @@
 #undef blockDim
 #undef gridDim
 
+// All of this stays inside the library, where it can then be reached without a detour.
+#pragma GCC visibility push(hidden)
+
 namespace emulate {
 
 constexpr int kThreadsMax = 1024;  // of a block
@@ -81,7 +84,10 @@ inline int lanes_of_warp(uint32_t warp) {
 void prepare_stacks();
 void resume(Fiber* fiber);
 void yield_to_scheduler();
-bool is_stack(const void* address);
+extern char *stacks_begin, *stacks_end;
+inline bool is_stack(const void* address) {
+  return address >= stacks_begin && address < stacks_end;
+}
 bool is_stack_guard(const void* address);
 
 // block.cpp
@@ -89,9 +95,24 @@ void run_block();
 
 // grid.cpp
 uint64_t random_bits();
-bool is_shared(const void* address);
-bool is_launch_state(const void* address);
-size_t dynamic_shared_bytes();
+struct Range {
+  char *begin, *end;
+  bool has(const void* address) const { return address >= begin && address < end; }
+};
+// Dynamic shared memory of the launch first, then the static of each library of kernels.
+extern std::vector<Range> shared_ranges;
+inline bool is_shared(const void* address) {
+  for (const Range& range : shared_ranges)
+    if (range.has(address)) return true;
+  return false;
+}
+// Memory that belongs to the emulator: kernels read it all the time and nobody races for it.
+inline bool is_launch_state(const void* address) {
+  if (address >= fibers && address < fibers + kThreadsMax) return true;
+  auto* arguments = static_cast<const char*>(launch.context);
+  return address == &running ||
+         (address >= arguments && address < arguments + launch.context_bytes);
+}
 
 // registry.cpp
 const Kernel* find_kernel(const char* name, uint64_t source_hash, bool any_source);
@@ -117,3 +138,5 @@ extern void (*on_copy)(const void* shared, unsigned bytes, bool landed);
 extern bool (*may_access)(const void* address, unsigned bytes, bool write);
 
 }  // namespace emulate
+
+#pragma GCC visibility pop

@@ -146,6 +146,17 @@ void lost(const Words&) {
   }
 }
 
+// Run with EMULATE_SEED=5 and EMULATE_LOST_AFTER=1.
+void environment(const Words&) {
+  HOLDS(reports("\"seed\": 5}"));
+  Buffer<int> a(numbers(64));
+  OK(try_launch(nullptr, "add_to", 1, 64, 0, a.pointer, a.pointer, 64, 1));
+  OK(cuCtxSynchronize());
+  try_launch(nullptr, "add_to", 1, 64, 0, a.pointer, a.pointer, 64, 1);
+  REFUSED(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+  emulate_lose_after(-1);
+}
+
 // image FILE WANTED: run without EMULATE_ANY_SOURCE.
 void image(const Words& words) {
   FILE* file = fopen(words[0].c_str(), "rb");
@@ -169,5 +180,6 @@ const std::vector<Named> driver_cases = {
     {"bad_copies", bad_copies},       {"leaks", leaks},         {"fresh_memory", fresh_memory},
     {"capacity", capacity},           {"bad_launches", bad_launches},
     {"wild_argument", wild_argument}, {"no_context", no_context},
-    {"lost", lost},                   {"image", image},
+    {"lost", lost},                   {"environment", environment},
+    {"image", image},
 };

@@ -195,11 +195,17 @@ void atomics(const Words&) {
   }
 }
 
+// Its size changes from launch to launch, and some have none.
 void dynamic_shared(const Words&) {
   Buffer<int> out(64);
-  OK(try_launch(nullptr, "dynamic_reverse", 1, 64, 256, out.pointer));
-  auto got = out.get();
-  for (int i = 0; i < 64; i++) HOLDS(got[i] == (63 - i) * 3);
+  for (unsigned bytes : {256, 512, 300, 256}) {
+    OK(try_launch(nullptr, "dynamic_reverse", 1, 64, bytes, out.pointer));
+    auto got = out.get();
+    for (int i = 0; i < 64; i++) HOLDS(got[i] == (63 - i) * 3);
+    OK(try_launch(nullptr, "add_to", 1, 64, 0, out.pointer, out.pointer, 64, 1));
+    OK(try_launch(nullptr, "add_to", 1, 64, 0, out.pointer, out.pointer, 64, 1));
+    HOLDS(out.get()[63] == 2);
+  }
 }
 
 }  // namespace
