@@ -101,6 +101,7 @@ done
 misused fast shuffle_with_ended "has ended"
 found fast 77 '^EMULATE: kernel .*reads lane 16, which is not in mask' misuse shuffle_from_outside
 misused fast copy_misaligned "not aligned"
+misused fast mma_of_half_a_warp "mma by a warp of 16 lanes"
 misused fast odd_width "no power of two"
 misused fast trap "__trap"
 

@@ -10,10 +10,6 @@ Block block;
 
 namespace {
 
-bool can_run(const Fiber& fiber) {
-  return fiber.state == State::fresh || fiber.state == State::ready;
-}
-
 // Points `running` at the thread that a failure is about, so that the message names it.
 void blame(Fiber& fiber) { running = &fiber; }
 
@@ -27,10 +23,11 @@ void set_up_fibers() {
         fiber.block = block_place;
         fiber.block_dim = launch.block;
         fiber.grid_dim = launch.grid;
-        fiber.state = State::fresh;
         fiber.index = (uint32_t)index;
         fiber.lane = (uint32_t)index % kLanes;
         fiber.warp = (uint32_t)index / kLanes;
+        fiber.stack = -1;
+        make_ready(fiber);
         fiber.copies.clear();
         fiber.groups.clear();
       }
@@ -76,7 +73,7 @@ void open_barrier() {
   for (int i = 0; i < block.threads; i++) {
     Fiber& fiber = fibers[i];
     if (fiber.state != State::at_barrier) continue;
-    fiber.state = State::ready;
+    make_ready(fiber);
     if (fiber.barrier == BarrierKind::count) fiber.predicate = votes;
     if (fiber.barrier == BarrierKind::all) fiber.predicate = votes == block.alive;
     if (fiber.barrier == BarrierKind::any) fiber.predicate = votes > 0;
@@ -99,17 +96,13 @@ void put_in_order(uint16_t* queue, int len) {
 // Runs the lanes of a warp, each to its next sync point, again and again until none can go on.
 void exhaust_warp(uint32_t warp) {
   Fiber* lanes = fibers + warp * kLanes;
-  int len = lanes_of_warp(warp);
-  for (bool any = true; any;) {
-    any = false;
+  while (block.warp_ready[warp]) {
     // An odd multiplier and an exclusive or: a cheap permutation of 32 lanes.
     uint32_t bits = seed > 1 ? (uint32_t)(random_bits() >> 33) : 0;
     uint32_t flip = bits & 31, multiplier = (bits >> 5 & 30) | 1;
     for (uint32_t i = 0; i < (uint32_t)kLanes; i++) {
-      int lane = (int)((i * multiplier ^ flip) & 31);
-      if (lane >= len || !can_run(lanes[lane])) continue;
-      resume(&lanes[lane]);
-      any = true;
+      uint32_t lane = (i * multiplier ^ flip) & 31;
+      if (block.warp_ready[warp] >> lane & 1) resume(&lanes[lane]);
     }
   }
 }
@@ -124,7 +117,7 @@ void run_block() {
   while (block.alive) {
     int len = 0, waiting = 0;
     for (int i = 0; i < block.threads; i++) {
-      if (can_run(fibers[i])) queue[len++] = (uint16_t)i;
+      if (fibers[i].state == State::ready) queue[len++] = (uint16_t)i;
       if (fibers[i].state == State::at_barrier) waiting++;
     }
     if (!len) {

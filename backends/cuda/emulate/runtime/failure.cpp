@@ -37,10 +37,6 @@ void fail(const char* format, ...) {
   leave(where() + ": " + text);
 }
 
-bool same_site(Site a, Site b) {
-  return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
-}
-
 std::string source_line(const void* program_counter) {
   Dl_info info;
   if (!program_counter || !dladdr(program_counter, &info)) return "?";

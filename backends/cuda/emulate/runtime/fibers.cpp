@@ -128,8 +128,7 @@ void yield_to_scheduler() {
 }
 
 void resume(Fiber* fiber) {
-  if (fiber->state == State::fresh) give_stack(fiber);
-  fiber->state = State::ready;
+  if (fiber->stack < 0) give_stack(fiber);
   running = fiber;
   statistics.resumes++;
 #if EMULATE_ASAN
@@ -141,6 +140,8 @@ void resume(Fiber* fiber) {
   __sanitizer_finish_switch_fiber(scheduler_fake_stack, nullptr, nullptr);
 #endif
   running = nullptr;
+  // It stopped because it waits or has ended; what it did may have readied it in passing.
+  block.warp_ready[fiber->warp] &= ~(1u << fiber->lane);
   if (fiber->state != State::finished) return;
   free_stacks.push_back(fiber->stack);
   block.alive--;

@@ -75,6 +75,7 @@ void start_block(uint64_t linear) {
   block.linear = (uint32_t)linear;
   block.epoch = 1;
   memset(block.warp_epoch, 0, sizeof block.warp_epoch);
+  memset(block.warp_ready, 0, sizeof block.warp_ready);
   memset(block.warp_arrived, 0, sizeof block.warp_arrived);
   memset(block.warp_finished, 0, sizeof block.warp_finished);
   uint64_t columns = launch.grid.x, plane = columns * launch.grid.y;

@@ -25,7 +25,11 @@ constexpr int kWarpsMax = kThreadsMax / kLanes;
 constexpr size_t kSharedMax = 232448;  // bytes a block can opt in to on sm_90
 constexpr int kMisuseStatus = 77;
 
-enum class State : uint8_t { fresh, ready, at_barrier, in_warp_op, finished };
+inline bool same_site(Site a, Site b) {
+  return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
+}
+
+enum class State : uint8_t { ready, at_barrier, in_warp_op, finished };
 
 struct PendingCopy {
   Site site;
@@ -38,7 +42,7 @@ struct PendingCopy {
 // One thread of the running block.
 struct Fiber : Thread {
   void* stack_pointer;
-  int stack;  // index in the pool, while it runs
+  int stack;  // index in the pool, -1 before it has run
   State state;
   BarrierKind barrier;
   WarpOp op;
@@ -58,7 +62,8 @@ struct Block {
   uint32_t linear;                // index in the grid
   uint32_t epoch;                 // barriers passed, from 1
   uint32_t warp_epoch[kWarpsMax];  // barriers and collectives passed
-  uint32_t warp_arrived[kWarpsMax], warp_finished[kWarpsMax];
+  // Masks of lanes: those that can run, wait in a collective, or have ended.
+  uint32_t warp_ready[kWarpsMax], warp_arrived[kWarpsMax], warp_finished[kWarpsMax];
 };
 
 struct Statistics {
@@ -75,6 +80,11 @@ extern uint64_t launches_since_seed;  // so that a seed gives the same orders wh
 extern Statistics statistics;
 
 inline Fiber* current() { return static_cast<Fiber*>(running); }
+// Lets a thread run that waited, or is new.
+inline void make_ready(Fiber& fiber) {
+  fiber.state = State::ready;
+  block.warp_ready[fiber.warp] |= 1u << fiber.lane;
+}
 inline int lanes_of_warp(uint32_t warp) {
   int left = block.threads - (int)warp * kLanes;
   return left < kLanes ? left : kLanes;
@@ -125,7 +135,6 @@ size_t sources_len();
 std::string where();
 std::string source_line(const void* program_counter);
 [[noreturn]] void leave(const std::string& message);
-bool same_site(Site a, Site b);
 // Once the kernels are loaded: what a sanitizer finds ends the process as everything else does.
 void end_with_sanitizers();
 

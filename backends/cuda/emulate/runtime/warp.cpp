@@ -58,13 +58,15 @@ void warp_collect(uint32_t mask, WarpOp op, Site site, Combine combine, void* ex
     yield_to_scheduler();
     return;
   }
+  if (op == WarpOp::mma_s8 && needed != 0xffffffffu)
+    fail("%s:%d: mma by a warp of %d lanes", site.file, site.line, len);
   // The last one to come combines for all, without a switch of its own.
-  void* exchanges[kLanes] = {};
+  void* exchanges[kLanes];
   for (uint32_t left = needed; left; left &= left - 1) {
     int lane = __builtin_ctz(left);
     refuse_divergence(*fiber, lanes[lane]);
     exchanges[lane] = lanes[lane].exchange;
-    lanes[lane].state = State::ready;
+    make_ready(lanes[lane]);
   }
   block.warp_arrived[warp] &= ~needed;
   if (combine) combine(exchanges, needed);

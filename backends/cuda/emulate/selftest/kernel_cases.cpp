@@ -9,10 +9,11 @@ uint64_t to_number(const std::string& word) { return strtoull(word.c_str(), null
 void misuse(const Words& words) {
   Buffer<int> out(256);
   unsigned shared = words[0] == "past_end_of_dynamic" ? 256 : 0;
+  unsigned threads = words[0] == "mma_of_half_a_warp" ? 48 : 64;
   int n = 256;
   if (words[0].find("past_end_of") == 0) n = 1;
   if (words.size() > 1) emulate_set_seed(to_number(words[1]));
-  OK(try_launch(nullptr, words[0].c_str(), 1, 64, shared, out.pointer, n));
+  OK(try_launch(nullptr, words[0].c_str(), 1, threads, shared, out.pointer, n));
   out.get();
   printf("not refused\n");
 }

@@ -22,7 +22,7 @@ enum class WarpOp : uint8_t {
   mma_s8,
 };
 
-// Combines what the lanes of `mask` handed in, in place; `lanes[i]` is null outside the mask.
+// Combines what the lanes of `mask` handed in, in place; `lanes[i]` is nothing outside the mask.
 typedef void (*Combine)(void* lanes[32], uint32_t mask);
 void warp_collect(uint32_t mask, WarpOp op, Site site, Combine combine, void* exchange);
 

@@ -64,6 +64,12 @@ extern "C" __global__ void copy_misaligned(int* out) {
 }
 KERNEL_EXPORT(copy_misaligned);
 
+extern "C" __global__ void mma_of_half_a_warp(int* out) {
+  unsigned a[4] = {}, b[2] = {};
+  mma_m16n8k32_s8(out, a, b);
+}
+KERNEL_EXPORT(mma_of_half_a_warp);
+
 extern "C" __global__ void odd_width(int* out) {
   out[threadIdx.x] = __shfl_sync(kFullMask, 1, 0, 12);
 }
