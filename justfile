@@ -40,6 +40,10 @@ planted *ARGS:
 fuzz TARGET SECONDS="60":
     tools/fuzz.sh {{TARGET}} {{SECONDS}}
 
+# Everything that holds the CUDA backend: on a device where there is one, else on its emulation.
+cuda *ARGS:
+    tools/cuda.sh {{ARGS}}
+
 # SmolLM2-135M-Instruct as a Hugging Face directory under models/.
 smollm2:
     tools/smollm2.sh

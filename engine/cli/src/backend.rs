@@ -2,10 +2,12 @@
 //! more than one of them. It must never change a plan or an output on its way.
 
 use crate::{
+    cuda,
     exit::Failure,
     flags::{EngineArgs, IsaKind, MachineArgs, OverlapKind, WeightsKind},
 };
 use lockstep_cpu::{CpuBackend, CpuForward, CpuOptions, Isa, LoadError, WeightRule};
+use lockstep_cuda::{CudaBackend, CudaForward, CudaOptions, CudaSampled, Device};
 use lockstep_fingerprint::{Drafting, Fingerprint, FingerprintConfig, Scored};
 use lockstep_package::{LayerType, ModelConfig, Package, Progress};
 use lockstep_step::{
@@ -17,6 +19,8 @@ use lockstep_step::{
 pub enum AnyBackend {
     /// A model on the CPU.
     Cpu(Box<CpuBackend>),
+    /// A model on a GPU.
+    Cuda(Box<CudaBackend>),
     /// A model made of hashes.
     Fingerprint(Box<Fingerprint>),
 }
@@ -25,8 +29,18 @@ pub enum AnyBackend {
 pub enum AnyForward {
     /// Of the CPU.
     Cpu(Box<CpuForward>),
+    /// Of a GPU.
+    Cuda(Box<CudaForward>),
     /// Of the hashes.
     Fingerprint(Box<Scored>),
+}
+
+/// A step of any of them, once its draws are under way.
+pub enum AnySampled {
+    /// Drawn already.
+    Output(StepOutput),
+    /// Of a GPU.
+    Cuda(Box<CudaSampled>),
 }
 
 impl AnyBackend {
@@ -63,6 +77,38 @@ impl AnyBackend {
         Ok(AnyBackend::Cpu(Box::new(backend)))
     }
 
+    /// A package's model on a GPU, and one that drafts for it.
+    ///
+    /// # Errors
+    /// As on the CPU, or if the device has too little memory, or kernels can't be compiled for it.
+    pub fn cuda(
+        device: &Device,
+        (package, draft): (&Package, Option<&Package>),
+        machine: &MachineArgs,
+        engine: &EngineArgs,
+        progress: &dyn Progress,
+    ) -> Result<AnyBackend, Failure> {
+        let seq_len_max = seq_len_max(package, engine);
+        let of_draft = draft.map_or(0, |draft| block_bytes(&draft.config, false));
+        let per_block = block_bytes(&package.config, engine.wants_mtp()) + of_draft;
+        let options = CudaOptions {
+            weights: match machine.weights {
+                WeightsKind::F32 => lockstep_cuda::WeightRule::F32,
+                WeightsKind::Q8 => lockstep_cuda::WeightRule::Q8,
+            },
+            num_blocks: num_blocks(per_block, engine, seq_len_max),
+            num_rows: num_rows(engine),
+            query_tokens_max: engine.max_num_batched_tokens,
+            seq_len_max: Some(seq_len_max),
+            mtp: engine.wants_mtp(),
+            ..cuda::options(&machine.cuda)
+        };
+        let models = (package, draft);
+        let backend = cuda::load(device, models, &options, progress)?;
+        cuda::print_memory(&backend);
+        Ok(AnyBackend::Cuda(Box::new(backend)))
+    }
+
     /// Hashes in place of a package's model.
     pub fn fingerprint(
         package: &Package,
@@ -93,6 +139,7 @@ impl AnyBackend {
     pub fn describe(&self) -> String {
         match self {
             AnyBackend::Cpu(backend) => backend.isa().name().to_owned(),
+            AnyBackend::Cuda(backend) => backend.device().name().to_owned(),
             AnyBackend::Fingerprint(_) => "fingerprint".to_owned(),
         }
     }
@@ -100,11 +147,12 @@ impl AnyBackend {
 
 impl Backend for AnyBackend {
     type Forward = AnyForward;
-    type Sampled = StepOutput;
+    type Sampled = AnySampled;
 
     fn limits(&self) -> BackendLimits {
         match self {
             AnyBackend::Cpu(backend) => backend.limits(),
+            AnyBackend::Cuda(backend) => backend.limits(),
             AnyBackend::Fingerprint(backend) => backend.limits(),
         }
     }
@@ -112,29 +160,41 @@ impl Backend for AnyBackend {
     fn forward(&mut self, plan: &StepPlan) -> Result<AnyForward, BackendError> {
         Ok(match self {
             AnyBackend::Cpu(backend) => AnyForward::Cpu(Box::new(backend.forward(plan)?)),
+            AnyBackend::Cuda(backend) => AnyForward::Cuda(Box::new(backend.forward(plan)?)),
             AnyBackend::Fingerprint(backend) => {
                 AnyForward::Fingerprint(Box::new(backend.forward(plan)?))
             }
         })
     }
 
-    fn draw(&mut self, forward: AnyForward, masks: &MaskSet) -> Result<StepOutput, BackendError> {
+    fn draw(&mut self, forward: AnyForward, masks: &MaskSet) -> Result<AnySampled, BackendError> {
         match (self, forward) {
-            (AnyBackend::Cpu(backend), AnyForward::Cpu(forward)) => backend.draw(*forward, masks),
-            (AnyBackend::Fingerprint(backend), AnyForward::Fingerprint(forward)) => {
-                backend.draw(*forward, masks)
+            (AnyBackend::Cpu(backend), AnyForward::Cpu(forward)) => {
+                backend.draw(*forward, masks).map(AnySampled::Output)
             }
-            _ => Err(BackendError::Device("a step of another backend".to_owned())),
+            (AnyBackend::Cuda(backend), AnyForward::Cuda(forward)) => {
+                let sampled = backend.draw(*forward, masks)?;
+                Ok(AnySampled::Cuda(Box::new(sampled)))
+            }
+            (AnyBackend::Fingerprint(backend), AnyForward::Fingerprint(forward)) => {
+                backend.draw(*forward, masks).map(AnySampled::Output)
+            }
+            _ => Err(of_another()),
         }
     }
 
-    fn collect(&mut self, sampled: StepOutput) -> Result<StepOutput, BackendError> {
-        Ok(sampled)
+    fn collect(&mut self, sampled: AnySampled) -> Result<StepOutput, BackendError> {
+        match (self, sampled) {
+            (AnyBackend::Cuda(backend), AnySampled::Cuda(sampled)) => backend.collect(*sampled),
+            (_, AnySampled::Output(output)) => Ok(output),
+            _ => Err(of_another()),
+        }
     }
 
     fn is_asynchronous(&self) -> bool {
         match self {
             AnyBackend::Cpu(backend) => backend.is_asynchronous(),
+            AnyBackend::Cuda(backend) => backend.is_asynchronous(),
             AnyBackend::Fingerprint(backend) => backend.is_asynchronous(),
         }
     }
@@ -142,6 +202,7 @@ impl Backend for AnyBackend {
     fn has_drafter(&self, drafter: ModelDrafter) -> bool {
         match self {
             AnyBackend::Cpu(backend) => backend.has_drafter(drafter),
+            AnyBackend::Cuda(backend) => backend.has_drafter(drafter),
             AnyBackend::Fingerprint(backend) => backend.has_drafter(drafter),
         }
     }
@@ -149,13 +210,18 @@ impl Backend for AnyBackend {
     fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
         match self {
             AnyBackend::Cpu(backend) => backend.propose(plan),
+            AnyBackend::Cuda(backend) => backend.propose(plan),
             AnyBackend::Fingerprint(backend) => backend.propose(plan),
         }
     }
 }
 
+fn of_another() -> BackendError {
+    BackendError::Device("a step of another backend".to_owned())
+}
+
 /// What to try where a model can't be loaded.
-fn load_advice(error: &LoadError) -> &'static str {
+pub fn load_advice(error: &LoadError) -> &'static str {
     match error {
         LoadError::NoMtp { .. } => "leave mtp out of --speculate, or say --mtp off",
         LoadError::DraftModel { .. } => "give --draft-model a smaller model of the same family",

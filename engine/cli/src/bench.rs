@@ -15,8 +15,8 @@ use crate::{
     dialogue::{LimitArgs, plain_request},
     exit::Failure,
     flags::{
-        BackendKind, DrafterArgs, EngineArgs, IsaKind, MachineArgs, ModelArgs, OverlapKind,
-        RejectedKind, WeightsKind,
+        BackendKind, CudaArgs, DrafterArgs, EngineArgs, IsaKind, MachineArgs, ModelArgs,
+        OverlapKind, RejectedKind, WeightsKind,
     },
     session::{self, Session},
     terminal::{Bars, Paint},
@@ -163,6 +163,7 @@ fn machine_args(args: &BenchArgs, threads: u32) -> MachineArgs {
         isa: args.isa,
         threads: Some(threads),
         static_buffers: args.static_buffers,
+        cuda: CudaArgs::default(),
     }
 }
 

@@ -56,7 +56,7 @@ fn tool_format(name: &str) -> Result<ToolFormat, String> {
 /// What computes it, and how.
 #[derive(Args, Clone, Debug)]
 pub struct MachineArgs {
-    /// What computes: the CPU, or hashes in place of a model, for testing.
+    /// What computes: a GPU or the CPU, which say the same bytes, or hashes in place of a model, for testing.
     #[arg(long, value_enum, default_value_t = BackendKind::Auto)]
     pub backend: BackendKind,
     /// int8 weights for serving, or weights as stored for comparing.
@@ -73,6 +73,39 @@ pub struct MachineArgs {
     /// CPU, for finding bugs.
     #[arg(long)]
     pub static_buffers: bool,
+    /// The GPU.
+    #[command(flatten)]
+    pub cuda: CudaArgs,
+}
+
+/// Which GPU computes, and how. Nothing of it changes a byte.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options for a GPU")]
+pub struct CudaArgs {
+    /// Its number, as the driver counts.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
+    /// Device memory to hold, in GiB [default: nine tenths of what is free].
+    #[arg(long, value_name = "GIB")]
+    pub device_memory_gib: Option<f64>,
+    /// Steps of at most so many tokens are recorded as graphs and replayed; 0 for never.
+    #[arg(long, value_name = "N", default_value_t = 128,
+          value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub graph_rows: u32,
+    /// Wait for each kernel, so that an error is that of the kernel which failed: slow, for finding bugs.
+    #[arg(long)]
+    pub blocking_launches: bool,
+}
+
+impl Default for CudaArgs {
+    fn default() -> CudaArgs {
+        CudaArgs {
+            device: 0,
+            device_memory_gib: None,
+            graph_rows: 128,
+            blocking_launches: false,
+        }
+    }
 }
 
 impl MachineArgs {
@@ -237,10 +270,12 @@ impl SamplingArgs {
 /// What computes a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendKind {
-    /// The best that this machine has: the CPU, so far.
+    /// The best that this machine has: a GPU, else the CPU.
     Auto,
     /// The CPU.
     Cpu,
+    /// A GPU, by CUDA.
+    Cuda,
     /// A model made of hashes: no weights, no meaning, for testing everything around it.
     Fingerprint,
 }

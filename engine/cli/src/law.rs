@@ -17,16 +17,19 @@ mod watch;
 mod wish;
 
 use crate::{
+    cuda,
     exit::{self, Failure},
+    flags::CudaArgs,
     terminal::Bars,
 };
 use axes::{Axis, Deployment, Rule};
 use cover::{Cover, Space};
+use lockstep_cuda::Device;
 use lockstep_package::Progress;
 use models::{BUILT_IN, LawModel};
 use report::Report;
 use std::{path::PathBuf, process::ExitCode, thread, time::Instant};
-use tally::Tally;
+use tally::{Feature, Tally};
 use trial::{Bench, Only};
 use watch::Sabotage;
 
@@ -66,6 +69,9 @@ pub struct LawArgs {
     /// [default: the first three].
     #[arg(long = "model", short = 'm', value_name = "NAME|DIR")]
     models: Vec<String>,
+    /// What computes in deployments. What a request says plainly is always computed on the CPU.
+    #[arg(long, value_enum, default_value_t = LawBackend::Cpu)]
+    backend: LawBackend,
     /// Deployments that run at once [default: one per core].
     #[arg(long, short = 't', value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -82,6 +88,15 @@ pub struct LawArgs {
     /// Breaks something on purpose, to see that it is noticed.
     #[arg(long, hide = true, value_enum)]
     sabotage: Option<Sabotage>,
+}
+
+/// What computes in deployments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LawBackend {
+    /// The CPU.
+    Cpu,
+    /// The first GPU, by CUDA.
+    Cuda,
 }
 
 /// Runs the command.
@@ -103,11 +118,7 @@ fn law(args: &LawArgs) -> Result<bool, Failure> {
         .flat_map(|(idx, model)| model.rules(idx))
         .collect();
     let names: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
-    let num_values: Vec<usize> = Axis::ALL
-        .iter()
-        .map(|axis| axis.values(&names).len())
-        .collect();
-    let cover = draw(args, &num_values, &rules);
+    let cover = draw((args.seed, args.runs, args.reduced), &names, &rules);
     let bench = Bench {
         models: &models,
         names: &names,
@@ -169,17 +180,100 @@ fn open_models(args: &LawArgs) -> Result<Vec<LawModel>, Failure> {
     } else {
         &args.models
     };
-    names.iter().map(|name| LawModel::open(name)).collect()
+    let device = match args.backend {
+        LawBackend::Cpu => None,
+        LawBackend::Cuda => Some(cuda::open(&CudaArgs::default())?),
+    };
+    let open = |name: &String| LawModel::open(name, device.as_ref());
+    names.iter().map(open).collect()
 }
 
-fn draw(args: &LawArgs, num_values: &[usize], rules: &[Rule]) -> Cover {
-    let triples = match args.reduced {
+/// Deployments that are to be tried on a device.
+pub struct Sample {
+    /// The models, as `lockstep law` knows them.
+    pub models: Vec<String>,
+    /// How many: the first ones of those that cover every pair of values.
+    pub num_deployments: usize,
+    /// Draws them.
+    pub seed: u64,
+}
+
+/// What came of them.
+pub struct Tried {
+    /// Requests that were compared with what the CPU says to them plainly.
+    pub num_runs: u64,
+    /// Their tokens, each with the digest of its logits.
+    pub num_tokens: u64,
+    /// Steps of the device.
+    pub num_steps: u64,
+    /// Drafts that were right.
+    pub num_accepted: u64,
+    /// What said something else.
+    pub mismatches: Vec<String>,
+}
+
+/// Tries some deployments on a device, one after another.
+///
+/// # Errors
+/// A model that can't be used.
+pub fn sample(device: &Device, sample: &Sample) -> Result<Tried, Failure> {
+    let open = |name: &String| LawModel::open(name, Some(device));
+    let models: Vec<LawModel> = sample.models.iter().map(open).collect::<Result<_, _>>()?;
+    let names: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
+    let rules: Vec<Rule> = models
+        .iter()
+        .enumerate()
+        .flat_map(|(idx, model)| model.rules(idx))
+        .collect();
+    let mut cover = draw((sample.seed, 0, true), &names, &rules);
+    cover.groups.truncate(sample.num_deployments);
+    let bench = Bench {
+        models: &models,
+        names: &names,
+        groups: &cover.groups,
+        seed: sample.seed,
+        sabotage: None,
+    };
+    let bars = Bars::default();
+    bars.begin("deployments", cover.groups.len() as u64);
+    let mut tally = Tally::default();
+    bench.run_all(1, |done| {
+        bars.advance(1);
+        tally.merge(done);
+    });
+    bars.end();
+    let count = |feature| tally.features.get(&feature).copied().unwrap_or(0);
+    Ok(Tried {
+        num_runs: tally.num_runs,
+        num_tokens: count(Feature::Tokens),
+        num_steps: count(Feature::Steps),
+        num_accepted: count(Feature::Accepted),
+        mismatches: tally
+            .mismatches
+            .iter()
+            .map(|mismatch| {
+                format!(
+                    "{}: {}\n  {}",
+                    mismatch.id, mismatch.values, mismatch.difference
+                )
+            })
+            .collect(),
+    })
+}
+
+/// Runs that cover every pair of values of any two axes, and where they are not `reduced`, every triple of those
+/// that touch speculation.
+fn draw((seed, num_runs, reduced): (u64, usize, bool), names: &[String], rules: &[Rule]) -> Cover {
+    let triples = match reduced {
         true => Vec::new(),
         false => Axis::SPECULATION.map(|axis| axis as usize).to_vec(),
     };
     let part = |(axis, value): &(Axis, u8)| (*axis as usize, *value);
     let space = Space {
-        num_values: num_values.to_vec(),
+        num_values: Axis::ALL
+            .iter()
+            .map(|axis| axis.values(names).len())
+            .collect(),
         num_shared: Axis::NUM_SHARED,
         triples,
         forbidden: rules
@@ -188,7 +282,7 @@ fn draw(args: &LawArgs, num_values: &[usize], rules: &[Rule]) -> Cover {
             .collect(),
         group_size: &Deployment::num_requests,
     };
-    cover::cover(&space, args.seed, args.runs)
+    cover::cover(&space, seed, num_runs)
 }
 
 fn threads(args: &LawArgs) -> usize {
@@ -204,6 +298,9 @@ fn flags(args: &LawArgs) -> String {
     }
     if args.reduced {
         flags.push_str(" --reduced");
+    }
+    if args.backend == LawBackend::Cuda {
+        flags.push_str(" --backend cuda");
     }
     if args.runs > 0 {
         flags.push_str(&format!(" --runs {}", args.runs));

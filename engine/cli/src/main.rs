@@ -7,6 +7,7 @@ mod backend;
 mod bench;
 mod chat;
 mod check_logits;
+mod cuda;
 mod dialogue;
 mod exit;
 mod flags;
@@ -19,6 +20,7 @@ mod law;
 mod masks;
 mod parse;
 mod pipe;
+mod selftest;
 mod serve;
 mod session;
 mod terminal;
@@ -60,6 +62,7 @@ enum Command {
     Parse(parse::ParseArgs),
     Masks(masks::MasksArgs),
     Law(law::LawArgs),
+    Selftest(selftest::SelftestArgs),
 }
 
 fn main() -> ExitCode {
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Parse(args) => parse::run(&args),
         Command::Masks(args) => masks::run(&args),
         Command::Law(args) => law::run(&args),
+        Command::Selftest(args) => selftest::run(&args),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::{
     backend::AnyBackend,
+    cuda,
     exit::Failure,
     flags::{
         BackendKind, EngineArgs, MachineArgs, ModelArgs, OverlapKind, RejectedKind, ToolFormat,
@@ -72,19 +73,24 @@ pub fn open_backend(
     engine: &EngineArgs,
 ) -> Result<AnyBackend, Failure> {
     let bars = Bars::default();
-    match machine.backend {
-        BackendKind::Auto | BackendKind::Cpu => {
-            let draft = engine.drafters.draft_model.as_deref();
-            if draft.is_none() && engine.speculate.draft_model > 0 {
-                return Err(Failure::usage(
-                    "--speculate names draft_model, and there is none",
-                    "say which with --draft-model DIR",
-                ));
-            }
-            let draft = draft.map(|path| open_draft(path, &bars)).transpose()?;
-            AnyBackend::cpu((package, draft.as_ref()), machine, engine, &bars)
-        }
-        BackendKind::Fingerprint => Ok(AnyBackend::fingerprint(package, machine, engine)),
+    let device = match machine.backend {
+        BackendKind::Fingerprint => return Ok(AnyBackend::fingerprint(package, machine, engine)),
+        BackendKind::Cpu => None,
+        BackendKind::Cuda => Some(cuda::open(&machine.cuda)?),
+        BackendKind::Auto => cuda::open_if_any(&machine.cuda),
+    };
+    let draft = engine.drafters.draft_model.as_deref();
+    if draft.is_none() && engine.speculate.draft_model > 0 {
+        return Err(Failure::usage(
+            "--speculate names draft_model, and there is none",
+            "say which with --draft-model DIR",
+        ));
+    }
+    let draft = draft.map(|path| open_draft(path, &bars)).transpose()?;
+    let models = (package, draft.as_ref());
+    match device {
+        Some(device) => AnyBackend::cuda(&device, models, machine, engine, &bars),
+        None => AnyBackend::cpu(models, machine, engine, &bars),
     }
 }
 

@@ -58,6 +58,7 @@ pub const PLAIN_ROOM: Room = Room {
     num_rows: 4,
     num_threads: 1,
     isa_pick: 1,
+    is_reference: true,
     static_buffers: false,
     mtp: false,
     draft_pick: None,
@@ -109,6 +110,7 @@ pub fn room(deployment: &Deployment, dice: &mut Dice) -> Room {
         },
         num_threads: if dice.once_in(12) { 2 } else { 1 },
         isa_pick: dice.below(60),
+        is_reference: false,
         static_buffers: deployment.buffers == Buffers::On,
         // They also compute along where nobody asks them.
         mtp: matches!(drafter, DraftKind::Mtp | DraftKind::All) || dice.once_in(8),

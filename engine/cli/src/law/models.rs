@@ -6,9 +6,10 @@ use super::{
     llama,
     wish::Wish,
 };
-use crate::{backend::AnyBackend, exit::Failure, terminal::Bars};
+use crate::{backend::AnyBackend, cuda, exit::Failure, flags::CudaArgs, terminal::Bars};
 use lockstep_core::Vocabulary;
 use lockstep_cpu::{CpuBackend, CpuOptions, Isa, WeightRule};
+use lockstep_cuda::{CudaOptions, Device};
 use lockstep_fingerprint::{Drafting, Fingerprint, FingerprintConfig};
 use lockstep_package::{LayerType, NoProgress, Package, Special};
 use lockstep_server::{
@@ -32,6 +33,8 @@ pub struct LawModel {
     /// Models that may draft for it, the first of them itself.
     drafts: Vec<Arc<Package>>,
     is_fingerprint: bool,
+    /// What computes in place of the CPU, but for the reference.
+    device: Option<Device>,
     /// By [`Format`].
     readers: Vec<RequestReader>,
 }
@@ -47,6 +50,8 @@ pub struct Room {
     pub num_threads: usize,
     /// Picks the instruction set.
     pub isa_pick: usize,
+    /// Whether it is the reference that others are held against, and so the CPU whatever else there is.
+    pub is_reference: bool,
     /// Whether a step is laid out in buffers of a few sizes.
     pub static_buffers: bool,
     /// Whether the checkpoint's own drafting head computes along, where there is one.
@@ -63,7 +68,7 @@ impl LawModel {
     ///
     /// # Errors
     /// A folder that holds no model.
-    pub fn open(name: &str) -> Result<LawModel, Failure> {
+    pub fn open(name: &str, device: Option<&Device>) -> Result<LawModel, Failure> {
         let embedded = || Package::embedded().map_err(Failure::failed);
         let package = match name {
             "embedded" | "fingerprint" => embedded()?,
@@ -94,6 +99,7 @@ impl LawModel {
             },
             vocabulary: Arc::new(lockstep_server::vocabulary(package.as_ref())),
             is_fingerprint: name == "fingerprint",
+            device: device.cloned(),
             readers: Format::ALL.iter().map(reader).collect(),
             package,
         })
@@ -180,6 +186,12 @@ impl LawModel {
         if self.is_fingerprint {
             return Ok(AnyBackend::Fingerprint(Box::new(self.hashes(room))));
         }
+        let draft = room
+            .draft_pick
+            .map(|pick| &*self.drafts[pick % self.drafts.len()]);
+        if let Some(device) = self.device.as_ref().filter(|_| !room.is_reference) {
+            return self.on_device(device, draft, room);
+        }
         let options = CpuOptions {
             weights: WeightRule::Q8,
             num_threads: room.num_threads,
@@ -191,12 +203,30 @@ impl LawModel {
             mtp: room.mtp && self.has_mtp(),
             static_buffers: room.static_buffers,
         };
-        let draft = room
-            .draft_pick
-            .map(|pick| &*self.drafts[pick % self.drafts.len()]);
         let backend = CpuBackend::load_with_draft(&self.package, draft, &options, &NoProgress);
         let backend = backend.map_err(|error| Failure::input(error, ""))?;
         Ok(AnyBackend::Cpu(Box::new(backend)))
+    }
+
+    fn on_device(
+        &self,
+        device: &Device,
+        draft: Option<&Package>,
+        room: &Room,
+    ) -> Result<AnyBackend, Failure> {
+        let options = CudaOptions {
+            num_blocks: room.num_blocks,
+            num_rows: room.num_rows,
+            query_tokens_max: QUERY_TOKENS_MAX,
+            seq_len_max: Some(QUERY_TOKENS_MAX),
+            mtp: room.mtp && self.has_mtp(),
+            // Recorded steps have buffers of a few sizes.
+            graph_rows: if room.static_buffers { 128 } else { 0 },
+            ..cuda::options(&CudaArgs::default())
+        };
+        let models = (&*self.package, draft);
+        let backend = cuda::load(device, models, &options, &NoProgress)?;
+        Ok(AnyBackend::Cuda(Box::new(backend)))
     }
 
     /// Whether it has recurrent state.

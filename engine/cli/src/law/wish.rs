@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn prompts_have_the_wanted_length() {
-        let model = LawModel::open("fingerprint").expect("part of the program");
+        let model = LawModel::open("fingerprint", None).expect("part of the program");
         for length in LENGTHS {
             for &constraint in Constraint::ALL {
                 let ask = Ask {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_same_axes_make_the_same_request() {
-        let model = LawModel::open("fingerprint").expect("part of the program");
+        let model = LawModel::open("fingerprint", None).expect("part of the program");
         let ask = Ask {
             sampling: Sampling::Seeded,
             constraint: Constraint::Auto,

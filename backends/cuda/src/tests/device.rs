@@ -1,0 +1,132 @@
+//! What becomes of a backend whose device has too little memory, or is lost.
+
+use super::twin::open;
+use crate::testing::{is_emulated, open_device};
+use crate::{CudaBackend, CudaError, CudaOptions, DeviceError};
+use lockstep_package::NoProgress;
+use lockstep_step::{
+    Backend, BackendError, BlockId, MaskSet, Pos, QueryToken, RowPlan, SamplingParams,
+    ScoredPosition, SeqId, SeqPlan, StepId, StepOutput, StepPlan, TokenId,
+};
+use std::process::Command;
+
+fn load(options: &CudaOptions) -> Result<CudaBackend, CudaError> {
+    CudaBackend::load(&open_device(), (&open("llama"), None), options, &NoProgress)
+}
+
+/// The first tokens of a sequence, of which the last is scored.
+fn plan(step: u64) -> StepPlan {
+    let query = (1..6).map(|id| QueryToken::Known(TokenId(id)));
+    StepPlan {
+        step: StepId(step),
+        seqs: vec![SeqPlan {
+            seq: SeqId(step),
+            start: Pos(0),
+            query: query.collect(),
+            num_drafts: 0,
+            block_table: vec![BlockId(0)],
+            rows: RowPlan::default(),
+            scored: vec![ScoredPosition {
+                query_idx: 4,
+                mask: None,
+            }],
+            sampling: SamplingParams::greedy(),
+            counts: Vec::new(),
+        }],
+        num_mask_rows: 0,
+    }
+}
+
+fn run(backend: &mut CudaBackend, step: u64) -> Result<StepOutput, BackendError> {
+    let forward = backend.forward(&plan(step))?;
+    backend.sample(forward, &MaskSet::default())
+}
+
+#[test]
+fn too_little_memory_is_refused_before_anything_runs() {
+    let mut options = CudaOptions {
+        seq_len_max: Some(256),
+        query_tokens_max: 16,
+        ..CudaOptions::default()
+    };
+    let held = load(&options).expect("room enough").memory_table();
+    let held: usize = held.iter().map(|(_, bytes)| bytes).sum();
+    options.memory_bytes = Some(held);
+    load(&options).expect("as much as is needed");
+    options.memory_bytes = Some(held - 1);
+    match load(&options) {
+        Err(CudaError::Device(DeviceError::Memory {
+            needed, available, ..
+        })) => assert!(needed > available, "{needed} of {available} bytes"),
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+#[test]
+fn a_step_that_is_recorded_says_what_it_says_otherwise() {
+    let options = |graph_rows| CudaOptions {
+        seq_len_max: Some(256),
+        query_tokens_max: 16,
+        graph_rows,
+        ..CudaOptions::default()
+    };
+    let mut recorded = load(&options(16)).expect("a model");
+    let mut plain = load(&options(0)).expect("a model");
+    for step in 0..3 {
+        assert_eq!(run(&mut recorded, step), run(&mut plain, step));
+    }
+    assert_eq!((recorded.num_graphs(), plain.num_graphs()), (1, 0));
+}
+
+/// Set where the device is lost after a while: not for the other tests of one process.
+const LOSES: &str = "LOCKSTEP_TEST_LOSES";
+
+#[test]
+fn a_lost_device_ends_all_steps_and_says_where() {
+    // A real device is not lost for a test.
+    if !is_emulated() {
+        return;
+    }
+    if std::env::var_os(LOSES).is_some() {
+        return lose();
+    }
+    let name = "tests::device::a_lost_device_ends_all_steps_and_says_where";
+    let program = std::env::current_exe().expect("this program");
+    let mut child = Command::new(program);
+    child.args(["--exact", name, "--nocapture"]);
+    child.env(LOSES, "1").env("EMULATE_LOST_AFTER", "100");
+    let said = child.output().expect("a run of this program");
+    let text = String::from_utf8_lossy(&said.stdout);
+    let errors = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        said.status.success() && text.contains("1 passed"),
+        "{text}{errors}"
+    );
+}
+
+fn lose() {
+    let mut backend = load(&CudaOptions {
+        seq_len_max: Some(256),
+        query_tokens_max: 16,
+        graph_rows: 0,
+        blocking: true,
+        ..CudaOptions::default()
+    })
+    .expect("a model");
+    let lost = (0..100).find_map(|step| run(&mut backend, step).err());
+    let Some(BackendError::Lost(message)) = &lost else {
+        panic!("{lost:?}");
+    };
+    let (op, rest) = message.split_once(": ").expect("an operation and a cause");
+    assert!(rest.starts_with("CUDA_ERROR_ILLEGAL_ADDRESS"), "{message}");
+    let files = crate::program::FILES.iter();
+    let texts = files.map(|(file, _)| crate::program::program_text(file));
+    let is_kernel = texts.into_iter().any(|text| {
+        crate::program::symbols(&text)
+            .into_iter()
+            .any(|symbol| symbol == op)
+    });
+    assert!(is_kernel, "{message}");
+    let again = run(&mut backend, 200);
+    assert!(matches!(again, Err(BackendError::Lost(_))), "{again:?}");
+}

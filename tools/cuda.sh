@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Everything that holds the CUDA backend: on the device of this machine where there is one, else on the emulation only,
+# and it says which. What the real compiler makes of the kernels is looked at in either case.
+#
+# usage: tools/cuda.sh [emulation | device]      without a word: device where there is one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+lockstep=${CARGO_TARGET_DIR:-target}/debug/lockstep
+what=${1:-auto}
+cargo build --locked --bin lockstep
+
+if [ "$what" = auto ]; then
+    # Exit code 3 is: there is no such device.
+    if "$lockstep" selftest --backend cuda --deployments 1 >/dev/null 2>&1; then
+        what=device
+    else
+        what=emulation
+        echo "no CUDA device can be used here: emulation only, nothing below ran on a device"
+    fi
+fi
+
+echo "== kernels as the real compiler sees them"
+python3 tools/cuda_compile.py
+
+if [ "$what" = device ]; then
+    echo "== every test of the backend on the device"
+    LOCKSTEP_EMULATION=device cargo test --locked -p lockstep-cuda --lib -- --test-threads 1
+    echo "== whole models on the device"
+    "$lockstep" selftest --backend cuda --deployments 200
+    if command -v compute-sanitizer >/dev/null 2>&1; then
+        for tool in memcheck racecheck initcheck; do
+            echo "== compute-sanitizer $tool"
+            compute-sanitizer --tool "$tool" --error-exitcode 1 \
+                "$lockstep" selftest --backend cuda --deployments 2
+        done
+    else
+        echo "compute-sanitizer is not there: it was not run"
+    fi
+    exit
+fi
+
+echo "== the emulation finds what it should"
+backends/cuda/emulate/selftest.sh
+echo "== every kernel with the address sanitizer"
+sanitizer=$(g++ -print-file-name=libasan.so)
+cargo test --locked -p lockstep-cuda --lib --no-run
+# Leaks are counted by the emulation, per device; those of a test program that ends are none.
+LOCKSTEP_EMULATION=asan LD_PRELOAD=$(readlink -f "$sanitizer") ASAN_OPTIONS=detect_leaks=0 \
+    cargo test --locked -p lockstep-cuda --lib ops::tests -- --skip planted --skip races
+echo "== whole models, by the program as it is"
+for mode in fast race; do
+    backends/cuda/emulate/build.sh $mode target/emulate/$mode
+    LD_LIBRARY_PATH=target/emulate/$mode EMULATE_SEED=5 \
+        "$lockstep" selftest --backend cuda --deployments 2 -m llama
+done
