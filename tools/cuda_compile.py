@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles every kernel file with NVIDIA's own compiler (NVRTC), which needs no GPU, and checks what
-came out: no spills, no approximate or flushing float instruction, every float operation rounded as
-written. The program texts are those that the engine compiles (backends/cuda/emulate/inline.py).
+"""Compiles every kernel file with NVIDIA's own compiler (NVRTC), which needs no GPU, and checks
+what came out: no spills, no approximate or flushing float instruction, every float operation
+rounded as written. The program texts are those that the engine compiles (emulate/inline.py).
 
 usage: cuda_compile.py [--nvrtc PATH] [--cache DIR] [--kernels DIR] [--json]
 
-NVRTC is taken from --nvrtc (a folder that has libnvrtc.so.13 somewhere below it, or the wheel), from
-the environment's NVRTC_DIR, from the cache, or is fetched into the cache by pip.
+NVRTC is taken from --nvrtc (a folder that has libnvrtc.so.13 somewhere below it, or the wheel),
+from the environment's NVRTC_DIR, from the cache, or is fetched into the cache by pip.
 
 Ends with 0: all is well; 1: something was found; 2: it could not be checked, for want of NVRTC.
 """

@@ -74,7 +74,8 @@ remake() {
   local object=$1 inputs=$2
   shift 2
   local wanted
-  wanted=$(echo "$VERSION $HEADERS $* $(cat $inputs | key)" | key)
+  # Without the folder, so that what was made can be copied to another one.
+  wanted=$(echo "$VERSION $HEADERS ${*//"$OUT"/} $(cat $inputs | key)" | key)
   if [ -e "$object" ] && [ "$(cat "$object.key" 2>/dev/null)" = "$wanted" ]; then return; fi
   if [ $RUNNING -ge 2 ]; then
     wait -n || exit 1

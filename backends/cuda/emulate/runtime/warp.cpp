@@ -73,7 +73,7 @@ void warp_collect(uint32_t mask, WarpOp op, Site site, Combine combine, void* ex
   block.warp_epoch[warp]++;
 }
 
-// A copy may land at any moment between its issue and its wait. Seed 0 lands all of them late, 1
+// A copy may land at any moment between its start and its wait. Seed 0 lands all of them late, 1
 // all of them early, others toss a coin for each: with late ones alone, a copy that overwrites a
 // buffer that is still being read goes unnoticed.
 void copy_async(Site site, void* shared, const void* global, unsigned bytes) {

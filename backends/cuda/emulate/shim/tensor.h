@@ -52,7 +52,7 @@ EMULATE_UNSEEN void mma_s8(Site site, int* c, const unsigned* a, const unsigned*
   for (int i = 0; i < 4; i++) c[i] = exchange.c[i];
 }
 
-// A copy that lands some time between its issue and the wait for its group.
+// A copy that lands some time between its start and the wait for its group.
 void copy_async(Site site, void* shared, const void* global, unsigned bytes);
 void copy_commit();
 void copy_wait(int groups_left);
