@@ -51,6 +51,12 @@ LOCKSTEP_EMULATION=asan LD_PRELOAD=$(readlink -f "$sanitizer") ASAN_OPTIONS=dete
 echo "== whole models, by the program as it is"
 for mode in fast race; do
     backends/cuda/emulate/build.sh $mode target/emulate/$mode
-    LD_LIBRARY_PATH=target/emulate/$mode EMULATE_SEED=5 \
-        "$lockstep" selftest --backend cuda --deployments 2 -m llama
+    answer=("$lockstep" generate --chat 'What is 3 plus 4?' --max-tokens 12 --seed 1 --json --digests)
+    LD_LIBRARY_PATH=target/emulate/$mode EMULATE_SEED=5 "${answer[@]}" --backend cuda \
+        >target/emulate/$mode/cuda.json
+    "${answer[@]}" --backend cpu >target/emulate/$mode/cpu.json
+    cmp target/emulate/$mode/cuda.json target/emulate/$mode/cpu.json
+    echo "$mode: the same bytes as the CPU, digests included"
 done
+LD_LIBRARY_PATH=target/emulate/fast EMULATE_SEED=5 \
+    "$lockstep" selftest --backend cuda --deployments 1 -m llama
