@@ -123,6 +123,11 @@ const BANS: &[Ban] = &[
         only_in: &[
             "engine/cli/src/pipe.rs",
             "backends/cpu/",
+            "backends/cuda/src/device.rs",
+            "backends/cuda/src/memory.rs",
+            "backends/cuda/src/program.rs",
+            "backends/cuda/src/queue.rs",
+            "backends/cuda/src/testing.rs",
             "backends/numerics/src/lanes",
             "engine/package/src/",
             "engine/cli/src/bench/",

@@ -98,10 +98,13 @@ impl fmt::Display for DeviceError {
         match self {
             DeviceError::NoDriver => f.write_str("no CUDA driver (libcuda.so.1) on this machine"),
             DeviceError::NoCompiler => f.write_str(
-                "no CUDA compiler library (libnvrtc.so.12 or .13), and no compiled kernels in the cache",
+                "no CUDA compiler library (libnvrtc.so), and no compiled kernels in the cache",
             ),
             DeviceError::NoDevice { ordinal, count } => {
-                write!(f, "CUDA device {ordinal} of {count}: there is no such device")
+                write!(
+                    f,
+                    "CUDA device {ordinal} of {count}: there is no such device"
+                )
             }
             DeviceError::TooOld {
                 name,

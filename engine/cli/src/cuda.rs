@@ -82,18 +82,19 @@ fn failure(error: &DeviceError) -> Failure {
     let next = match error {
         DeviceError::NoDriver => "install the NVIDIA driver, or say --backend cpu",
         DeviceError::NoCompiler => {
-            "install NVRTC (libnvrtc, of the CUDA toolkit or its own package) where the loader finds it, or say \
-             --backend cpu"
+            "install NVRTC (libnvrtc, of the CUDA toolkit or its own package) where the loader \
+             finds it, or say --backend cpu"
         }
         DeviceError::NoDevice { .. } | DeviceError::TooOld { .. } => {
             "say another --device, or --backend cpu"
         }
         DeviceError::Memory { .. } => {
-            "give it more with --device-memory-gib, or hold less: --kv-cache-gib, --max-model-len, \
-             --max-num-batched-tokens, --max-num-seqs"
+            "give it more with --device-memory-gib, or hold less: --kv-cache-gib, \
+             --max-model-len, --max-num-batched-tokens, --max-num-seqs"
         }
         DeviceError::Compile { .. } | DeviceError::Failed { .. } => {
-            "`lockstep selftest --backend cuda` tries the device; --blocking-launches names the kernel"
+            "`lockstep selftest --backend cuda` tries the device; --blocking-launches names the \
+             kernel"
         }
     };
     match error {

@@ -12,9 +12,10 @@ use serde_json::json;
 use std::{process::ExitCode, time::Instant};
 
 const EXAMPLES: &str = "\
-Runs deployments of two small models that are part of the program on the device, with everything switched on
-that may not change a byte, and compares every request with what the CPU says to it alone: text, tokens,
-log-probabilities, and the digest of the logits of every token. The last line is the verdict.
+Runs deployments of two small models that are part of the program on the device, with everything
+switched on that may not change a byte, and compares every request with what the CPU says to it
+alone: text, tokens, log-probabilities, and the digest of the logits of every token. The last line
+is the verdict.
 
 Examples:
   lockstep selftest --backend cuda
@@ -22,8 +23,8 @@ Examples:
   lockstep selftest --backend cuda -m ./SmolLM2-135M-Instruct --deployments 20
   lockstep selftest --backend cuda --json
 
-Exit codes: 0 nothing differs, 1 something does, 2 wrong command line, 3 there is no such device or model,
-4 the device failed.";
+Exit codes: 0 nothing differs, 1 something does, 2 wrong command line, 3 there is no such device or
+model, 4 the device failed.";
 
 /// What is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

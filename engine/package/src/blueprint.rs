@@ -267,8 +267,8 @@ pub fn rotary(config: &ModelConfig) -> Rotary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::architecture::{mtp_tensors, required_tensors};
     use crate::Package;
+    use crate::architecture::{mtp_tensors, required_tensors};
     use std::collections::BTreeSet;
 
     fn matrices<'a>(layer: &'a LayerParts, names: &mut Vec<&'a str>) {
@@ -309,7 +309,9 @@ mod tests {
         names.extend([mtp.norm.name.as_str(), &mtp.fc.names[0]]);
         matrices(&mtp.layer, &mut names);
         let required = required_tensors(config).into_iter();
-        let required = required.chain(mtp_tensors(config)).map(|tensor| tensor.name);
+        let required = required
+            .chain(mtp_tensors(config))
+            .map(|tensor| tensor.name);
         let required: BTreeSet<String> = required.collect();
         let names: BTreeSet<String> = names.into_iter().map(str::to_string).collect();
         assert!(names.len() > 20, "{} names", names.len());
