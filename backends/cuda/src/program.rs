@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) use sources::{FILES, program_text, symbols};
 pub struct Program {
     device: Device,
     modules: Vec<sys::CUmodule>,
-    functions: HashMap<String, sys::CUfunction>,
+    functions: BTreeMap<String, sys::CUfunction>,
 }
 
 // SAFETY: handles of a context can be used from any thread.
@@ -36,7 +36,7 @@ impl Program {
         let mut program = Program {
             device: device.clone(),
             modules: Vec::new(),
-            functions: HashMap::new(),
+            functions: BTreeMap::new(),
         };
         for &(file, _) in FILES {
             program.add(file, cache)?;
