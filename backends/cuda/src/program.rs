@@ -114,7 +114,7 @@ fn compiled(
     cache: Option<&Path>,
 ) -> Result<Vec<u8>, DeviceError> {
     let architecture = device.architecture();
-    let kept = cache.map(|folder| folder.join(cache_name(file, text, &architecture)));
+    let kept = cache.map(|folder| folder.join(cache_name(device, file, text)));
     if let Some(cubin) = kept.as_deref().and_then(read_kept) {
         return Ok(cubin);
     }
@@ -130,9 +130,12 @@ fn compiled(
     Ok(cubin)
 }
 
-fn cache_name(file: &str, text: &str, architecture: &str) -> String {
+/// By content, and by the device: what stands in for one has images of its own.
+fn cache_name(device: &Device, file: &str, text: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [text, architecture].into_iter().chain(OPTIONS) {
+    let architecture = device.architecture();
+    let parts = [text, &architecture, device.name()];
+    for part in parts.into_iter().chain(OPTIONS) {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
