@@ -78,6 +78,24 @@ fn a_step_that_is_recorded_says_what_it_says_otherwise() {
     assert_eq!((recorded.num_graphs(), plain.num_graphs()), (1, 0));
 }
 
+#[test]
+fn what_was_claimed_is_given_up() {
+    // Who else runs in this process holds memory, too.
+    let name = "tests::device::a_step_that_is_recorded_says_what_it_says_otherwise";
+    if !is_emulated() {
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.args(["--exact", name]).env("EMULATE_STATS", "1");
+    let said = child.output().expect("a run of this program");
+    let text = String::from_utf8_lossy(&said.stdout);
+    let stats = String::from_utf8_lossy(&said.stderr);
+    assert!(text.contains("1 passed"), "{text}{stats}");
+    let leaks = stats.lines().find(|line| line.contains("leaked"));
+    let leaks = leaks.expect("a line that counts leaks");
+    assert!(leaks.contains(" 0 bytes leaked"), "{leaks}");
+}
+
 /// Set where the device is lost after a while: not for the other tests of one process.
 const LOSES: &str = "LOCKSTEP_TEST_LOSES";
 
