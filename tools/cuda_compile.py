@@ -3,10 +3,12 @@
 what came out: no spills, no approximate or flushing float instruction, every float operation
 rounded as written. The program texts are those that the engine compiles (emulate/inline.py).
 
-usage: cuda_compile.py [--nvrtc PATH] [--cache DIR] [--kernels DIR] [--json]
+usage: cuda_compile.py [--nvrtc PATH] [--cache DIR] [--kernels DIR] [--out DIR] [--json]
 
 NVRTC is taken from --nvrtc (a folder that has libnvrtc.so.13 somewhere below it, or the wheel),
-from the environment's NVRTC_DIR, from the cache, or is fetched into the cache by pip.
+from the environment's NVRTC_DIR, from the cache, or is fetched into the cache by pip. With --out
+what was compiled is kept there, for a program that is built with LOCKSTEP_CUBINS=DIR and then needs
+no NVRTC where it runs.
 
 Ends with 0: all is well; 1: something was found; 2: it could not be checked, for want of NVRTC.
 """
@@ -14,6 +16,7 @@ Ends with 0: all is well; 1: something was found; 2: it could not be checked, fo
 import argparse
 import concurrent.futures
 import ctypes
+import hashlib
 import json
 import os
 import pathlib
@@ -28,7 +31,7 @@ PACKAGE = "nvidia-cuda-nvrtc==13.0.88"
 LIBRARY = "libnvrtc.so.13"
 ARCHES = ("sm_80", "sm_90", "sm_100", "sm_120")
 PTX_ARCH = "compute_90"
-OPTIONS = ("--fmad=false", "--std=c++17")
+OPTIONS = ("--fmad=false", "--std=c++17", "-lineinfo")
 
 EXPORT = re.compile(r"^KERNEL_EXPORT\((\w+)\);", re.MULTILINE)
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for")
@@ -55,6 +58,7 @@ def arguments():
     parser.add_argument("--nvrtc", help="a folder with NVRTC below it, or its wheel")
     parser.add_argument("--cache", default=str(ROOT / "target" / "nvrtc"))
     parser.add_argument("--kernels", default=str(CUDA / "kernels"))
+    parser.add_argument("--out", help="a folder that compiled kernels are written to")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
     return parser.parse_args()
 
@@ -124,15 +128,18 @@ class Compiler:
         self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
 
-    def _text(self, program, name):
+    def _bytes(self, program, name):
         size = ctypes.c_size_t()
         getattr(self.library, f"nvrtcGet{name}Size")(program, ctypes.byref(size))
         out = ctypes.create_string_buffer(max(size.value, 1))
         getattr(self.library, f"nvrtcGet{name}")(program, out)
-        return out.value.decode("utf-8", "replace")
+        return out.raw[: size.value]
+
+    def _text(self, program, name):
+        return self._bytes(program, name).rstrip(b"\0").decode("utf-8", "replace")
 
     def compile(self, name, text, options):
-        """Whether it compiled, the log, and the PTX (of a virtual architecture only)."""
+        """Whether it compiled, the log, and the PTX of a virtual or the binary of a real one."""
         program = ctypes.c_void_p()
         source = text.encode("utf-8")
         self.library.nvrtcCreateProgram(
@@ -141,9 +148,12 @@ class Compiler:
         words = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
         status = self.library.nvrtcCompileProgram(program, len(options), words)
         log = self._text(program, "ProgramLog")
-        ptx = self._text(program, "PTX") if status == 0 else ""
+        made = None
+        if status == 0:
+            is_real = any("=sm_" in option for option in options)
+            made = self._bytes(program, "CUBIN") if is_real else self._text(program, "PTX")
         self.library.nvrtcDestroyProgram(ctypes.byref(program))
-        return status == 0, log, ptx
+        return status == 0, log, made
 
 
 def read_resources(log):
@@ -191,7 +201,15 @@ def read_ptx(name, ptx):
     return findings, looked
 
 
-def check_file(compiler, path, inline):
+def keep(folder, path, arch, text, cubin):
+    """Writes a binary under a name that says what it was made of."""
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{path.stem}-{arch}-{digest}.cubin").write_bytes(cubin)
+
+
+def check_file(compiler, path, inline, out):
     """All that is to be told of one kernel file."""
     name = path.name
     text = inline.text_of(inline.program(str(path)))
@@ -199,10 +217,12 @@ def check_file(compiler, path, inline):
     findings, table = [], {}
     for arch in ARCHES:
         options = [f"--gpu-architecture={arch}", *OPTIONS, "--ptxas-options=-v"]
-        compiled, log, _ = compiler.compile(name, text, options)
+        compiled, log, cubin = compiler.compile(name, text, options)
         if not compiled:
             findings.append(f"{name}: {arch}: does not compile:\n{log.strip()}")
             continue
+        if out:
+            keep(out, path, arch, text, cubin)
         kernels = read_resources(log)
         if not kernels:
             findings.append(f"{name}: {arch}: no kernel found")
@@ -260,7 +280,8 @@ def main():
         print(f"could not be checked: {error}", file=sys.stderr)
         return 2
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda path: check_file(compiler, path, inline), paths))
+        check = lambda path: check_file(compiler, path, inline, asked.out)
+        results = list(pool.map(check, paths))
     findings = [finding for one in results for finding in one["findings"]]
     kernels = sum(len(one["kernels"]) for one in results)
     floats = sum(one["floats"] for one in results)

@@ -11,8 +11,8 @@ use lockstep_package::{LoadError, Package, Progress, ensure_range, ensure_same_v
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
     Backend, BackendError, BackendLimits, LayoutShape, MaskSet, ModelDrafter, Proposal,
-    ProposalPlan, SeqError, SeqOutput, SeqProposalPlan, StepLayout, StepOutput, StepPlan, TokenId,
-    check_plan, check_proposals,
+    ProposalPlan, SeqError, SeqOutput, StepLayout, StepOutput, StepPlan, TokenId, admit_proposals,
+    check_plan,
 };
 
 /// How a model is loaded and how much it may hold.
@@ -377,17 +377,7 @@ impl Backend for CpuBackend {
     }
 
     fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
-        check_proposals(plan, &self.limits).map_err(BackendError::Refused)?;
-        // One request that names a drafter that isn't there takes no drafts from the others.
-        let is_there = |ask: &SeqProposalPlan| self.has_drafter(ask.drafter);
-        if let Some(ask) = plan.seqs.first()
-            && !plan.seqs.iter().any(is_there)
-        {
-            return Err(BackendError::Device(format!(
-                "sequence {} asks {:?}, which is not loaded",
-                ask.seq, ask.drafter
-            )));
-        }
+        admit_proposals(plan, &self.limits, |drafter| self.has_drafter(drafter))?;
         let machine = Machine {
             isa: self.isa,
             pool: &self.pool,

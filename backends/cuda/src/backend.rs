@@ -9,7 +9,7 @@ pub use load::CudaOptions;
 
 use crate::device::Device;
 use crate::draft::Drafters;
-use crate::draw::{Asked, Drawn};
+use crate::draw::{DrawRequest, Drawn};
 use crate::memory::{Memory, Ptr, Region};
 use crate::model::{Kept, Logits, Model};
 use crate::ops::embed::ResolveTokens;
@@ -19,8 +19,8 @@ use crate::{CudaError, DeviceError};
 use lockstep_sampling::{DrawnTokens, check_width, seq_error};
 use lockstep_step::{
     Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, NO_ID, Pos, Proposal,
-    ProposalPlan, QueryToken, SeqError, SeqProposalPlan, StepLayout, StepOutput, StepPlan, TokenId,
-    check_plan, check_proposals,
+    ProposalPlan, QueryToken, SeqError, StepLayout, StepOutput, StepPlan, TokenId, admit_proposals,
+    check_plan,
 };
 use slots::{Recent, Slots};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub struct CudaBackend {
     graph_rows: usize,
     graphs: BTreeMap<GraphKey, Graph>,
     slots: Slots,
-    asked: [(Asked, Event); 2],
+    asked: [(DrawRequest, Event); 2],
     num_asked: usize,
     drawn: DrawnTokens,
     recent: Recent,
@@ -330,17 +330,7 @@ impl Backend for CudaBackend {
     }
 
     fn propose(&mut self, plan: &ProposalPlan) -> Result<Vec<Proposal>, BackendError> {
-        check_proposals(plan, &self.limits).map_err(BackendError::Refused)?;
-        // One request that names a drafter that isn't there takes no drafts from the others.
-        let is_there = |ask: &SeqProposalPlan| self.has_drafter(ask.drafter);
-        if let Some(ask) = plan.seqs.first()
-            && !plan.seqs.iter().any(is_there)
-        {
-            return Err(BackendError::Device(format!(
-                "sequence {} asks {:?}, which is not loaded",
-                ask.seq, ask.drafter
-            )));
-        }
+        admit_proposals(plan, &self.limits, |drafter| self.has_drafter(drafter))?;
         self.queue.device().bind().map_err(CudaError::from)?;
         Ok(self.drafters.propose(&self.queue, &self.model, plan)?)
     }

@@ -65,6 +65,11 @@ impl Device {
         format!("sm_{major}{minor}")
     }
 
+    /// Its compute capability: major and minor version.
+    pub fn capability(&self) -> (i32, i32) {
+        self.capability
+    }
+
     /// Multiprocessors.
     pub fn num_multiprocessors(&self) -> usize {
         self.num_multiprocessors

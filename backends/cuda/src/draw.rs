@@ -63,7 +63,7 @@ impl<T: Pod> List<T> {
 }
 
 /// What is drawn at once: parameters, lists and masks of some positions.
-pub(crate) struct Asked {
+pub(crate) struct DrawRequest {
     params: List<DrawParams>,
     counts: List<TokenCount>,
     biases: List<TokenBias>,
@@ -76,14 +76,14 @@ pub(crate) struct Asked {
 /// Counts, biases and rows that are counted, of all positions together. A position that needs more is told so.
 const LIST_MAX: usize = 1 << 18;
 
-impl Asked {
+impl DrawRequest {
     pub(crate) fn new(
         device: &Device,
         memory: &mut Memory,
         (num_positions, vocab): (usize, usize),
-    ) -> Result<Asked, CudaError> {
+    ) -> Result<DrawRequest, CudaError> {
         let mask_words = num_positions * vocab.div_ceil(32);
-        Ok(Asked {
+        Ok(DrawRequest {
             params: List::new(device, memory, "sampling parameters", num_positions)?,
             counts: List::new(device, memory, "token counts", LIST_MAX)?,
             biases: List::new(device, memory, "biases", LIST_MAX)?,

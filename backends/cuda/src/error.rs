@@ -98,7 +98,8 @@ impl fmt::Display for DeviceError {
         match self {
             DeviceError::NoDriver => f.write_str("no CUDA driver (libcuda.so.1) on this machine"),
             DeviceError::NoCompiler => f.write_str(
-                "no CUDA compiler library (libnvrtc.so), and no compiled kernels in the cache",
+                "no CUDA compiler library (libnvrtc.so), and no compiled kernels in the cache or \
+                 in this program",
             ),
             DeviceError::NoDevice { ordinal, count } => {
                 write!(

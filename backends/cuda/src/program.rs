@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 
+mod images;
 mod sources;
 pub(crate) use sources::{FILES, program_text, symbols};
 
@@ -120,7 +121,8 @@ fn compiled(
     }
     // SAFETY: it only looks for the library.
     if !unsafe { nvrtc::sys::is_culib_present() } {
-        return Err(DeviceError::NoCompiler);
+        let brought = images::find(images::IMAGES, file, text, device.capability());
+        return brought.map(<[u8]>::to_vec).ok_or(DeviceError::NoCompiler);
     }
     let cubin = compile(file, text, &architecture)?;
     if let Some(path) = kept {

@@ -1,11 +1,13 @@
 //! Draws the tokens of one sequence's part of a plan: what every backend that samples on the host does
 //! between its logits and its output. It must never see another sequence.
 
+mod drafting;
 mod drawn;
 #[cfg(planted)]
 mod misdeeds;
 mod proposal;
 
+pub use drafting::{Asked, Going, proposals};
 pub use drawn::DrawnTokens;
 use lockstep_numerics::digest::digest;
 use lockstep_numerics::sampler::{self, DrawError, Sampler, SamplerParams};

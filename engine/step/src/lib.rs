@@ -28,5 +28,7 @@ pub use ledger::Ledger;
 pub use mask::{Bitmask, MaskSet};
 pub use output::{Draw, Logprobs, SeqError, SeqOutput, StepOutput};
 pub use plan::{BLOCK_LEN, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepPlan};
-pub use propose::{ModelDrafter, Proposal, ProposalPlan, SeqProposalPlan, check_proposals};
+pub use propose::{
+    ModelDrafter, Proposal, ProposalPlan, SeqProposalPlan, admit_proposals, check_proposals,
+};
 pub use sampling::{SamplingParams, TokenCount};

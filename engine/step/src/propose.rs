@@ -6,7 +6,7 @@
 //! what the model has, and whatever is shared, kept or given up is so for both.
 
 use crate::check::{PlanError, PlanRule, ensure};
-use crate::{BLOCK_LEN, BackendLimits, BlockId, Pos, RowId, SamplingParams, SeqId};
+use crate::{BLOCK_LEN, BackendError, BackendLimits, BlockId, Pos, RowId, SamplingParams, SeqId};
 use crate::{TokenCount, TokenId};
 use alloc::{collections::BTreeMap, format, vec::Vec};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,28 @@ pub struct Proposal {
     pub seq: SeqId,
     /// The tokens that may follow the query.
     pub tokens: Vec<TokenId>,
+}
+
+/// Fails unless a question keeps the rules and somebody of whom something is asked is there. One request that names a
+/// drafter that isn't there takes no drafts from the others.
+///
+/// # Errors
+/// The rule that is broken, or the first drafter that isn't there.
+pub fn admit_proposals(
+    plan: &ProposalPlan,
+    limits: &BackendLimits,
+    is_there: impl Fn(ModelDrafter) -> bool,
+) -> Result<(), BackendError> {
+    check_proposals(plan, limits).map_err(BackendError::Refused)?;
+    match plan.seqs.first() {
+        Some(first) if !plan.seqs.iter().any(|ask| is_there(ask.drafter)) => {
+            Err(BackendError::Device(format!(
+                "sequence {} asks {:?}, which is not loaded",
+                first.seq, first.drafter
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks what can be seen in the question alone: the names of the rules are those of plans.

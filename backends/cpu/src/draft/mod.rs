@@ -9,11 +9,8 @@ mod mtp;
 use crate::batch::{Batch, Machine};
 use crate::model::{Memory, Model, Mtp, MtpMemory, Probe};
 use lockstep_numerics::sampler::Sampler;
-use lockstep_sampling::ProposalDraws;
-use lockstep_step::{
-    LayoutShape, ModelDrafter, Pos, Proposal, ProposalPlan, QueryToken, RowPlan, SamplingParams,
-    ScoredPosition, SeqPlan, SeqProposalPlan, StepLayout, TokenId,
-};
+use lockstep_sampling::{Asked, proposals};
+use lockstep_step::{LayoutShape, ModelDrafter, Proposal, ProposalPlan, StepLayout};
 pub(crate) use model::DraftModel;
 
 /// The drafters that are loaded.
@@ -102,67 +99,17 @@ impl Drafters {
         sampler: &mut Sampler,
         plan: &ProposalPlan,
     ) -> Vec<Proposal> {
-        let asked_of = |drafter| -> Vec<Asked<'_>> {
-            let seqs = plan.seqs.iter().enumerate();
-            let seqs = seqs.filter(|(_, ask)| ask.drafter == drafter);
-            seqs.map(|(idx, ask)| Asked::new(idx, ask)).collect()
-        };
         let mut done = Vec::new();
         if let Some((mtp, memory)) = &mut self.mtp {
-            let asked = asked_of(ModelDrafter::Mtp);
+            let asked = Asked::all_of(plan, ModelDrafter::Mtp);
             let buffers = (memory, &mut self.layout);
             done.extend(mtp::propose(machine, (model, mtp), buffers, sampler, asked));
         }
         if let Some(draft_model) = &mut self.draft_model {
-            let asked = asked_of(ModelDrafter::DraftModel);
+            let asked = Asked::all_of(plan, ModelDrafter::DraftModel);
             let layout = &mut self.layout;
             done.extend(draft_model.propose(machine, layout, sampler, asked));
         }
-        let proposals = plan.seqs.iter().map(|ask| Proposal {
-            seq: ask.seq,
-            tokens: Vec::new(),
-        });
-        let mut proposals: Vec<Proposal> = proposals.collect();
-        for asked in done {
-            proposals[asked.idx].tokens = asked.draws.into_tokens();
-        }
-        proposals
-    }
-}
-
-/// One sequence's question, in progress.
-struct Asked<'a> {
-    // Its place in the plan.
-    idx: usize,
-    ask: &'a SeqProposalPlan,
-    draws: ProposalDraws,
-}
-
-impl<'a> Asked<'a> {
-    fn new(idx: usize, ask: &'a SeqProposalPlan) -> Asked<'a> {
-        Asked {
-            idx,
-            ask,
-            draws: ProposalDraws::new(ask),
-        }
-    }
-
-    /// A part of a plan that computes the `len` tokens from `start` on, and scores the last of them.
-    fn part(&self, start: Pos, len: usize) -> SeqPlan {
-        SeqPlan {
-            seq: self.ask.seq,
-            start,
-            // Tokens are handed to the batch by themselves.
-            query: vec![QueryToken::Known(TokenId(0)); len],
-            num_drafts: 0,
-            block_table: self.ask.block_table.clone(),
-            rows: RowPlan::default(),
-            scored: vec![ScoredPosition {
-                query_idx: len as u32 - 1,
-                mask: None,
-            }],
-            sampling: SamplingParams::greedy(),
-            counts: Vec::new(),
-        }
+        proposals(plan, done)
     }
 }

@@ -1,13 +1,13 @@
 //! A second, smaller model that drafts. It has keys, values and recurrent state of its own under the ids of
 //! the model's, and goes on from there by itself when it is asked.
 
-use super::Asked;
 use crate::batch::{Batch, Faults, Machine};
 use crate::load::Loader;
 use crate::model::{Memory, Model, Wanted, num_state_layers};
 use lockstep_numerics::sampler::Sampler;
 use lockstep_package::LoadError;
-use lockstep_step::{BackendLimits, Pos, RowId, RowPlan, RowWrite, SeqPlan, StepLayout, TokenId};
+use lockstep_sampling::{Asked, Going};
+use lockstep_step::{BackendLimits, RowId, SeqPlan, StepLayout};
 
 /// Sequences that draft together, where the draft model has recurrent state.
 const SEQS_MAX: usize = 32;
@@ -52,6 +52,12 @@ impl DraftModel {
             self.memory.cache.num_bytes(),
             self.memory.rows.num_bytes(),
         ]
+    }
+
+    /// The rows of the sequence of this place among those that draft together.
+    fn own_rows(&self, place: usize) -> Option<[RowId; 2]> {
+        let first = self.first_row? + 2 * place as u32;
+        Some([RowId(first), RowId(first + 1)])
     }
 
     /// Computes a step of the model.
@@ -106,16 +112,7 @@ impl DraftModel {
         let mut going: Vec<Going<'a>> = group
             .into_iter()
             .enumerate()
-            .map(|(idx, asked)| Going {
-                own_rows: self.first_row.map(|first| {
-                    let row = first + 2 * idx as u32;
-                    [RowId(row), RowId(row + 1)]
-                }),
-                tokens: asked.ask.query.clone(),
-                start: asked.ask.start,
-                read: asked.ask.row,
-                asked,
-            })
+            .map(|(idx, asked)| Going::new(asked, self.own_rows(idx)))
             .collect();
         while !going.is_empty() {
             let seqs: Vec<SeqPlan> = going.iter().map(Going::part).collect();
@@ -125,61 +122,16 @@ impl DraftModel {
             logits.resize(layout.scored().len() * vocab_size, 0.0);
             self.run(machine, &batch, layout.scored(), &mut logits);
             let drawn = going.into_iter().zip(logits.chunks_exact(vocab_size));
-            going = drawn
-                .filter_map(|(going, logits)| going.draw(sampler, logits, done))
-                .collect();
+            going = Vec::new();
+            for (mut one, logits) in drawn {
+                one.asked.draws.draw(sampler, logits);
+                if one.asked.draws.is_over() {
+                    done.push(one.asked);
+                } else {
+                    one.go_on();
+                    going.push(one);
+                }
+            }
         }
-    }
-}
-
-/// A sequence that drafts: what it computes next.
-struct Going<'a> {
-    asked: Asked<'a>,
-    tokens: Vec<TokenId>,
-    start: Pos,
-    read: Option<RowId>,
-    // One to write, and the one to write after that.
-    own_rows: Option<[RowId; 2]>,
-}
-
-impl<'a> Going<'a> {
-    fn part(&self) -> SeqPlan {
-        let mut part = self.asked.part(self.start, self.tokens.len());
-        if let Some([row, _]) = self.own_rows {
-            let query_idx = self.tokens.len() as u32 - 1;
-            part.rows = RowPlan {
-                read: self.read,
-                writes: vec![RowWrite { query_idx, row }],
-            };
-        }
-        part
-    }
-
-    /// Draws from what was computed, and moves on; or moves to what is done.
-    fn draw(
-        mut self,
-        sampler: &mut Sampler,
-        logits: &[f32],
-        done: &mut Vec<Asked<'a>>,
-    ) -> Option<Going<'a>> {
-        self.asked.draws.draw(sampler, logits);
-        if self.asked.draws.is_over() {
-            done.push(self.asked);
-            return None;
-        }
-        self.start.0 += self.tokens.len() as u32;
-        self.tokens = self
-            .asked
-            .draws
-            .tokens()
-            .last()
-            .copied()
-            .into_iter()
-            .collect();
-        self.own_rows = self.own_rows.map(|[written, other]| {
-            self.read = Some(written);
-            [other, written]
-        });
-        Some(self)
     }
 }

@@ -1,10 +1,10 @@
 //! Drafts of the checkpoint's own head, one token of every sequence at a time: each entry follows on what
 //! the head itself made of the one before, but for the first, which follows on the model.
 
-use super::Asked;
 use crate::batch::{Batch, Machine};
 use crate::model::{Before, Model, Mtp, MtpMemory};
 use lockstep_numerics::sampler::Sampler;
+use lockstep_sampling::Asked;
 use lockstep_step::{SeqPlan, StepLayout, TokenId};
 
 /// Draws what is wanted of each. All sequences go through the head together.
@@ -18,7 +18,7 @@ pub(super) fn propose<'a>(
     let (hidden, vocab_size) = (model.hidden(), model.vocab_size());
     let mut seqs: Vec<SeqPlan> = asked
         .iter()
-        .map(|asked| asked.part(asked.ask.start, 1))
+        .map(|asked| asked.part(asked.ask().start, 1, true))
         .collect();
     let (mut done, mut before, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
     let mut logits = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn propose<'a>(
         if asked.is_empty() {
             break;
         }
-        let tokens: Vec<TokenId> = asked.iter().map(|asked| token(asked, round)).collect();
+        let tokens: Vec<TokenId> = asked.iter().map(|asked| asked.token(round)).collect();
         layout.lay_out(&seqs, &tokens);
         let batch = Batch::new(layout);
         let follows = match round {
@@ -38,7 +38,7 @@ pub(super) fn propose<'a>(
         let drawing = asked
             .iter()
             .zip(rows)
-            .filter(|(asked, _)| draws(asked, round));
+            .filter(|(asked, _)| asked.drafts(round));
         let drawing: Vec<f32> = drawing.flat_map(|(_, row)| row).copied().collect();
         let num_drawing = drawing.len() / hidden;
         logits.resize(num_drawing * vocab_size, 0.0);
@@ -49,7 +49,7 @@ pub(super) fn propose<'a>(
             .into_iter()
             .zip(std::mem::take(&mut seqs));
         for ((mut one, mut seq), output) in going_on.zip(outputs.chunks_exact(hidden)) {
-            if draws(&one, round)
+            if one.drafts(round)
                 && let Some(logits) = logits.next()
             {
                 one.draws.draw(sampler, logits);
@@ -65,18 +65,4 @@ pub(super) fn propose<'a>(
         }
     }
     done
-}
-
-/// The token of an entry: of the query, then of what was drafted.
-fn token(asked: &Asked<'_>, round: usize) -> TokenId {
-    let query = &asked.ask.query;
-    match round.checked_sub(query.len()) {
-        None => query[round],
-        Some(idx) => asked.draws.tokens()[idx],
-    }
-}
-
-/// Whether an entry drafts: from the last token of the query on.
-fn draws(asked: &Asked<'_>, round: usize) -> bool {
-    round + 1 >= asked.ask.query.len()
 }

@@ -4,7 +4,7 @@ use super::slots::{Recent, Slots};
 use super::{CudaBackend, CudaError};
 use crate::device::Device;
 use crate::draft::{DraftModel, Drafters, Mtp, Rounds, SEQS_MAX};
-use crate::draw::Asked;
+use crate::draw::DrawRequest;
 use crate::memory::{Memory, Region};
 use crate::model::{Kept, Model};
 use crate::program::Program;
@@ -103,8 +103,8 @@ impl CudaBackend {
         let rows = (Region::Rows, limits.num_rows as usize);
         let kept = Kept::claim(&mut memory, &package.config, blocks, rows)?;
         let buffers = Buffers::claim(&mut memory, rows_max, models.widths())?;
-        let mut asked = || -> Result<(Asked, Event), CudaError> {
-            let asked = Asked::new(device, &mut memory, (logits_rows, vocab_size))?;
+        let mut asked = || -> Result<(DrawRequest, Event), CudaError> {
+            let asked = DrawRequest::new(device, &mut memory, (logits_rows, vocab_size))?;
             Ok((asked, Event::new(device)?))
         };
         let asked = [asked()?, asked()?];

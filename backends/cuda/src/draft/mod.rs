@@ -15,11 +15,8 @@ use crate::DeviceError;
 use crate::layers::Step;
 use crate::model::Model;
 use crate::queue::Queue;
-use lockstep_sampling::ProposalDraws;
-use lockstep_step::{
-    ModelDrafter, Pos, Proposal, ProposalPlan, QueryToken, RowPlan, SamplingParams, ScoredPosition,
-    SeqPlan, SeqProposalPlan, TokenId,
-};
+use lockstep_sampling::{Asked, proposals};
+use lockstep_step::{ModelDrafter, Proposal, ProposalPlan};
 
 /// Sequences that draft together.
 pub(crate) const SEQS_MAX: usize = 32;
@@ -58,31 +55,21 @@ impl Drafters {
         model: &Model,
         plan: &ProposalPlan,
     ) -> Result<Vec<Proposal>, CudaError> {
-        let asked_of = |drafter| -> Vec<Asked<'_>> {
-            let seqs = plan.seqs.iter().enumerate();
-            let seqs = seqs.filter(|(_, ask)| ask.drafter == drafter);
-            seqs.map(|(idx, ask)| Asked::new(idx, ask)).collect()
-        };
         let (rounds, mut done) = (&mut self.rounds, Vec::new());
         if let Some(mtp) = &self.mtp {
-            for group in groups(asked_of(ModelDrafter::Mtp), rounds.rows_max()) {
+            for group in groups(Asked::all_of(plan, ModelDrafter::Mtp), rounds.rows_max()) {
                 done.extend(mtp.propose(queue, model, rounds, group)?);
             }
         }
         if let Some(draft_model) = &self.draft_model {
-            for group in groups(asked_of(ModelDrafter::DraftModel), rounds.rows_max()) {
+            for group in groups(
+                Asked::all_of(plan, ModelDrafter::DraftModel),
+                rounds.rows_max(),
+            ) {
                 done.extend(draft_model.propose(queue, rounds, group)?);
             }
         }
-        let proposals = plan.seqs.iter().map(|ask| Proposal {
-            seq: ask.seq,
-            tokens: Vec::new(),
-        });
-        let mut proposals: Vec<Proposal> = proposals.collect();
-        for asked in done {
-            proposals[asked.idx].tokens = asked.draws.into_tokens();
-        }
-        Ok(proposals)
+        Ok(proposals(plan, done))
     }
 }
 
@@ -92,7 +79,7 @@ fn groups(asked: Vec<Asked<'_>>, rows_max: usize) -> Vec<Vec<Asked<'_>>> {
     let mut groups: Vec<Vec<Asked<'_>>> = Vec::new();
     let mut num_rows = 0;
     for asked in asked {
-        let own = asked.ask.query.len();
+        let own = asked.ask().query.len();
         if own > rows_max {
             continue;
         }
@@ -108,42 +95,4 @@ fn groups(asked: Vec<Asked<'_>>, rows_max: usize) -> Vec<Vec<Asked<'_>>> {
         }
     }
     groups
-}
-
-/// One sequence's question, in progress.
-pub(crate) struct Asked<'a> {
-    // Its place in the plan.
-    idx: usize,
-    ask: &'a SeqProposalPlan,
-    draws: ProposalDraws,
-}
-
-impl<'a> Asked<'a> {
-    fn new(idx: usize, ask: &'a SeqProposalPlan) -> Asked<'a> {
-        Asked {
-            idx,
-            ask,
-            draws: ProposalDraws::new(ask),
-        }
-    }
-
-    /// A part of a plan that computes the `len` tokens from `start` on, and scores the last of them if it `draws`.
-    fn part(&self, start: Pos, len: usize, draws: bool) -> SeqPlan {
-        let scored = ScoredPosition {
-            query_idx: len as u32 - 1,
-            mask: None,
-        };
-        SeqPlan {
-            seq: self.ask.seq,
-            start,
-            // Tokens are handed to the layout by themselves.
-            query: vec![QueryToken::Known(TokenId(0)); len],
-            num_drafts: 0,
-            block_table: self.ask.block_table.clone(),
-            rows: RowPlan::default(),
-            scored: draws.then_some(scored).into_iter().collect(),
-            sampling: SamplingParams::greedy(),
-            counts: Vec::new(),
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! A second, smaller model that drafts. It has keys, values and recurrent state of its own under the ids of the
 //! model's, and goes on from there by itself when it is asked.
 
-use super::{Asked, Rounds, SEQS_MAX};
+use super::{Rounds, SEQS_MAX};
 use crate::layers::Step;
 use crate::memory::{Ptr, Region};
 use crate::model::{Kept, Logits, Model};
@@ -11,7 +11,8 @@ use crate::weights::Loader;
 use crate::{CudaError, DeviceError};
 use lockstep_package::LoadError;
 use lockstep_package::blueprint::Blueprint;
-use lockstep_step::{BackendLimits, Pos, RowId, RowPlan, RowWrite, SeqPlan, TokenId};
+use lockstep_sampling::{Asked, Going};
+use lockstep_step::{BackendLimits, RowId, SeqPlan, TokenId};
 
 pub(crate) struct DraftModel {
     model: Model,
@@ -69,6 +70,12 @@ impl DraftModel {
         }
     }
 
+    /// The rows of the sequence of this place among those that draft together.
+    fn own_rows(&self, place: usize) -> Option<[RowId; 2]> {
+        let first = self.first_row? + 2 * place as u32;
+        Some([RowId(first), RowId(first + 1)])
+    }
+
     /// Computes a step of the model.
     pub(super) fn mirror(&self, step: &Step<'_>) -> Result<(), DeviceError> {
         let buffers = self.buffers(step.buffers);
@@ -86,7 +93,7 @@ impl DraftModel {
         let mut done = Vec::with_capacity(group.len());
         let going = group.into_iter().enumerate();
         let mut going: Vec<Going<'a>> = going
-            .map(|(idx, asked)| Going::new(asked, idx, self.first_row))
+            .map(|(idx, asked)| Going::new(asked, self.own_rows(idx)))
             .collect();
         while !going.is_empty() {
             let seqs: Vec<SeqPlan> = going.iter().map(Going::part).collect();
@@ -112,53 +119,5 @@ impl DraftModel {
             going.iter_mut().for_each(Going::go_on);
         }
         Ok(done)
-    }
-}
-
-/// A sequence that drafts: what it computes next.
-struct Going<'a> {
-    asked: Asked<'a>,
-    tokens: Vec<TokenId>,
-    start: Pos,
-    read: Option<RowId>,
-    // One to write, and the one to write after that.
-    own_rows: Option<[RowId; 2]>,
-}
-
-impl<'a> Going<'a> {
-    fn new(asked: Asked<'a>, idx: usize, first_row: Option<u32>) -> Going<'a> {
-        Going {
-            own_rows: first_row.map(|first| {
-                let row = first + 2 * idx as u32;
-                [RowId(row), RowId(row + 1)]
-            }),
-            tokens: asked.ask.query.clone(),
-            start: asked.ask.start,
-            read: asked.ask.row,
-            asked,
-        }
-    }
-
-    fn part(&self) -> SeqPlan {
-        let mut part = self.asked.part(self.start, self.tokens.len(), true);
-        if let Some([row, _]) = self.own_rows {
-            let query_idx = self.tokens.len() as u32 - 1;
-            part.rows = RowPlan {
-                read: self.read,
-                writes: vec![RowWrite { query_idx, row }],
-            };
-        }
-        part
-    }
-
-    /// Moves on behind what was drawn.
-    fn go_on(&mut self) {
-        self.start.0 += self.tokens.len() as u32;
-        let last = self.asked.draws.tokens().last();
-        self.tokens = last.copied().into_iter().collect();
-        self.own_rows = self.own_rows.map(|[written, other]| {
-            self.read = Some(written);
-            [other, written]
-        });
     }
 }

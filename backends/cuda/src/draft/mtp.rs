@@ -1,7 +1,7 @@
 //! The head of a checkpoint that drafts tokens after the next: one layer over pairs of a token and what the model made
 //! of the token before it. What is kept of it lies in the model's own blocks.
 
-use super::{Asked, Rounds, SEQS_MAX};
+use super::{Rounds, SEQS_MAX};
 use crate::layers::{Layer, Step};
 use crate::memory::{Memory, Ptr, Region};
 use crate::model::{Kept, Model};
@@ -12,6 +12,7 @@ use crate::step::{Buffers, Widths};
 use crate::weights::{Loader, Matrix, Norm};
 use crate::{CudaError, DeviceError};
 use lockstep_package::ModelConfig;
+use lockstep_sampling::Asked;
 use lockstep_step::{BLOCK_LEN, SeqPlan, TokenId};
 
 pub(crate) struct Mtp {
@@ -197,7 +198,7 @@ impl Mtp {
             }
             let parts = asked.iter().map(|asked| part(asked, round));
             let parts: Vec<SeqPlan> = parts.collect();
-            let tokens: Vec<TokenId> = asked.iter().map(|asked| token(asked, round)).collect();
+            let tokens: Vec<TokenId> = asked.iter().map(|asked| asked.token(round)).collect();
             let arrays = rounds.upload(queue, &parts, &tokens)?;
             let buffers = self.buffers(&rounds.buffers);
             let step = model.step(queue, &arrays, &buffers);
@@ -206,7 +207,7 @@ impl Mtp {
             if arrays.num_scored > 0 {
                 model.logits(&step, buffers.normed, arrays.num_scored, rounds.logits)?;
             }
-            let drawing = asked.iter_mut().filter(|asked| draws(asked, round));
+            let drawing = asked.iter_mut().filter(|asked| asked.drafts(round));
             rounds.draw(queue, drawing)?;
             let mut going_on = Vec::new();
             for (row, one) in std::mem::take(&mut asked).into_iter().enumerate() {
@@ -243,21 +244,7 @@ impl Mtp {
 }
 
 fn part(asked: &Asked<'_>, round: usize) -> SeqPlan {
-    let mut start = asked.ask.start;
+    let mut start = asked.ask().start;
     start.0 += round as u32;
-    asked.part(start, 1, draws(asked, round))
-}
-
-/// The token of an entry: of the query, then of what was drafted.
-fn token(asked: &Asked<'_>, round: usize) -> TokenId {
-    let query = &asked.ask.query;
-    match round.checked_sub(query.len()) {
-        None => query[round],
-        Some(idx) => asked.draws.tokens()[idx],
-    }
-}
-
-/// Whether an entry drafts: from the last token of the query on.
-fn draws(asked: &Asked<'_>, round: usize) -> bool {
-    round + 1 >= asked.ask.query.len()
+    asked.part(start, 1, asked.drafts(round))
 }

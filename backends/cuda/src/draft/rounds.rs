@@ -1,6 +1,6 @@
 //! What one round of drafting is computed in: its arrays, its rows of logits, and the few numbers that come back.
 
-use super::{Asked, SEQS_MAX};
+use super::SEQS_MAX;
 use crate::CudaError;
 use crate::device::Device;
 use crate::draw::{self, Drawn};
@@ -9,6 +9,7 @@ use crate::ops::draw::DRAWN;
 use crate::ops::embed::ResolveTokens;
 use crate::queue::Queue;
 use crate::step::{Arrays, Buffers, arrays_len, write_arrays};
+use lockstep_sampling::Asked;
 use lockstep_step::{LayoutShape, SeqPlan, StepLayout, TokenId};
 
 pub(crate) struct Rounds {
@@ -21,7 +22,7 @@ pub(crate) struct Rounds {
     pub(super) buffers: Buffers,
     /// (SEQS_MAX, vocab_size)
     pub(super) logits: Ptr<f32>,
-    asked: draw::Asked,
+    asked: draw::DrawRequest,
     drawn: Drawn,
     tokens: Pinned<u32>,
     statuses: Pinned<u32>,
@@ -46,7 +47,7 @@ impl Rounds {
             kept: memory.claim(region, "rows that go on", SEQS_MAX)?,
             buffers,
             logits,
-            asked: draw::Asked::new(device, memory, (SEQS_MAX, vocab_size))?,
+            asked: draw::DrawRequest::new(device, memory, (SEQS_MAX, vocab_size))?,
             drawn: Drawn::claim(memory, SEQS_MAX)?,
             tokens: Pinned::zeroed(device, SEQS_MAX)?,
             statuses: Pinned::zeroed(device, SEQS_MAX)?,
