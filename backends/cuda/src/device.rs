@@ -89,15 +89,6 @@ impl Device {
         info.map_err(|error| DeviceError::driver("asking for free memory", error))
     }
 
-    /// Waits until nothing runs on the device.
-    ///
-    /// # Errors
-    /// What went wrong on it.
-    pub fn synchronize(&self) -> Result<(), DeviceError> {
-        let waited = self.context.synchronize();
-        waited.map_err(|error| DeviceError::driver("waiting for the device", error))
-    }
-
     /// Makes the device the one that this thread's calls go to.
     ///
     /// # Errors

@@ -95,7 +95,12 @@ pub struct Memory {
     device: Device,
     budget: usize,
     held: Vec<Held>,
+    // Its own, so that nobody who records a graph at the time is disturbed, as the stream of all would disturb.
+    stream: sys::CUstream,
 }
+
+// SAFETY: a stream can be used from any thread, by one at a time.
+unsafe impl Send for Memory {}
 
 struct Held {
     region: Region,
@@ -105,12 +110,18 @@ struct Held {
 
 impl Memory {
     /// Nothing yet, of at most `budget` bytes.
-    pub fn new(device: &Device, budget: usize) -> Memory {
-        Memory {
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn new(device: &Device, budget: usize) -> Result<Memory, DeviceError> {
+        device.bind()?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        Ok(Memory {
             device: device.clone(),
             budget,
             held: Vec::new(),
-        }
+            stream: stream.map_err(|error| DeviceError::driver("creating a stream", error))?,
+        })
     }
 
     /// Claims a buffer of `len` elements. What it holds means nothing.
@@ -164,10 +175,10 @@ impl Memory {
     ) -> Result<Ptr<T>, DeviceError> {
         let to = self.claim::<T>(region, what, values.len())?;
         if !values.is_empty() {
-            // SAFETY: the buffer was just claimed with room for all values.
-            let copied = unsafe { result::memcpy_htod_sync(to.address, values) };
+            // SAFETY: the buffer was just claimed with room for all values, which outlive the wait.
+            let copied = unsafe { result::memcpy_htod_async(to.address, values, self.stream) };
             copied.map_err(|error| DeviceError::driver(what, error))?;
-            settle(what)?;
+            self.settle(what)?;
         }
         Ok(to)
     }
@@ -186,11 +197,18 @@ impl Memory {
         let num_bytes = len * size_of::<T>();
         if num_bytes > 0 {
             // SAFETY: the buffer was just claimed with this size.
-            let set = unsafe { result::memset_d8_sync(to.address, 0, num_bytes) };
+            let set = unsafe { result::memset_d8_async(to.address, 0, num_bytes, self.stream) };
             set.map_err(|error| DeviceError::driver(what, error))?;
-            settle(what)?;
+            self.settle(what)?;
         }
         Ok(to)
+    }
+
+    /// Waits for what fills a buffer: queues of steps don't.
+    fn settle(&self, what: &str) -> Result<(), DeviceError> {
+        // SAFETY: the stream lives as long as the memory.
+        let waited = unsafe { result::stream::synchronize(self.stream) };
+        waited.map_err(|error| DeviceError::driver(what, error))
     }
 
     /// Bytes that are held.
@@ -213,13 +231,6 @@ impl Memory {
     }
 }
 
-/// Waits for what was asked of no queue. Such work returns early, and queues do not wait for it.
-fn settle(what: &str) -> Result<(), DeviceError> {
-    // SAFETY: the stream without a handle always exists.
-    let waited = unsafe { result::stream::synchronize(std::ptr::null_mut()) };
-    waited.map_err(|error| DeviceError::driver(what, error))
-}
-
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.device.bind().is_err() {
@@ -230,6 +241,8 @@ impl Drop for Memory {
             // and then there is nothing left to give up.
             let _ = unsafe { result::free_sync(held.address) };
         }
+        // SAFETY: it is destroyed once, and nothing is queued in it.
+        let _ = unsafe { result::stream::destroy(self.stream) };
     }
 }
 

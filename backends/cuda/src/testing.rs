@@ -30,7 +30,7 @@ impl Bench {
         });
         Bench {
             queue: Queue::new(&device, program, false).expect("a queue"),
-            memory: Memory::new(&device, 1 << 32),
+            memory: Memory::new(&device, 1 << 32).expect("a stream"),
         }
     }
 }

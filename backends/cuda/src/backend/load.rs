@@ -88,7 +88,7 @@ impl CudaBackend {
             Some(bytes) => bytes,
             None => device.memory_info()?.0 / 10 * 9,
         };
-        let mut memory = Memory::new(device, budget);
+        let mut memory = Memory::new(device, budget)?;
         let models = Models::load(&mut memory, (package, draft), (options, &limits), progress)?;
         let vocab_size = models.model.vocab_size();
         let rows_max = limits.query_tokens_max as usize;
@@ -109,7 +109,7 @@ impl CudaBackend {
         };
         let asked = [asked()?, asked()?];
         let sizes = (rows_max, table_width, vocab_size);
-        let backend = CudaBackend {
+        Ok(CudaBackend {
             kept,
             drafters: Drafters {
                 mtp: models.mtp,
@@ -136,10 +136,7 @@ impl CudaBackend {
             model: models.model,
             queue,
             memory,
-        };
-        // What was copied and set while loading is not in the queue.
-        device.synchronize()?;
-        Ok(backend)
+        })
     }
 }
 

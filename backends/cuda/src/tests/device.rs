@@ -79,6 +79,29 @@ fn a_step_that_is_recorded_says_what_it_says_otherwise() {
 }
 
 #[test]
+fn one_loads_while_another_records() {
+    let options = CudaOptions {
+        seq_len_max: Some(256),
+        query_tokens_max: 16,
+        ..CudaOptions::default()
+    };
+    let all = std::thread::scope(|scope| {
+        let threads = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let answers = (0..4).map(|_| {
+                    let mut backend = load(&options).expect("a model");
+                    run(&mut backend, 0).expect("a step that is recorded")
+                });
+                answers.collect::<Vec<StepOutput>>()
+            })
+        });
+        threads.map(|thread| thread.join().expect("no panic"))
+    });
+    let first = &all[0][0];
+    assert!(all.iter().flatten().all(|answer| answer == first));
+}
+
+#[test]
 fn what_was_claimed_is_given_up() {
     // Who else runs in this process holds memory, too.
     let name = "tests::device::a_step_that_is_recorded_says_what_it_says_otherwise";
