@@ -43,11 +43,14 @@ fi
 echo "== the emulation finds what it should"
 backends/cuda/emulate/selftest.sh
 echo "== every kernel with the address sanitizer"
-sanitizer=$(g++ -print-file-name=libasan.so)
-cargo test --locked -p lockstep-cuda --lib --no-run
+# All of the workspace, so that what is built is what its other tests were built from.
+built=$(cargo test --locked --workspace --lib --no-run 2>&1) || { echo "$built" >&2; exit 1; }
+tests=$(sed -n 's/.*(\(.*lockstep_cuda-[^)]*\)).*/\1/p' <<<"$built")
 # Leaks are counted by the emulation, per device; those of a test program that ends are none.
-LOCKSTEP_EMULATION=asan LD_PRELOAD=$(readlink -f "$sanitizer") ASAN_OPTIONS=detect_leaks=0 \
-    cargo test --locked -p lockstep-cuda --lib ops::tests -- --skip planted --skip races
+LOCKSTEP_EMULATION=asan LD_PRELOAD=$(readlink -f "$(g++ -print-file-name=libasan.so)") \
+    ASAN_OPTIONS=detect_leaks=0 "$tests" ops::tests:: --skip planted --skip races |
+    tee target/emulate/asan.log
+grep -q '^test result: ok. [1-9]' target/emulate/asan.log
 echo "== whole models, by the program as it is"
 for mode in fast race; do
     backends/cuda/emulate/build.sh $mode target/emulate/$mode
