@@ -1,7 +1,7 @@
 //! What becomes of a backend whose device has too little memory, or is lost.
 
 use super::twin::open;
-use crate::testing::{is_emulated, open_device};
+use crate::testing::{is_emulated, open_device, set_seed};
 use crate::{CudaBackend, CudaError, CudaOptions, DeviceError};
 use lockstep_package::NoProgress;
 use lockstep_step::{
@@ -76,6 +76,23 @@ fn a_step_that_is_recorded_says_what_it_says_otherwise() {
         assert_eq!(run(&mut recorded, step), run(&mut plain, step));
     }
     assert_eq!((recorded.num_graphs(), plain.num_graphs()), (1, 0));
+}
+
+#[test]
+fn a_step_on_its_way_is_waited_for_at_the_end() {
+    let mut backend = load(&CudaOptions {
+        seq_len_max: Some(256),
+        query_tokens_max: 16,
+        ..CudaOptions::default()
+    })
+    .expect("a model");
+    // Nothing runs on its own under this order.
+    set_seed(0);
+    let forward = backend.forward(&plan(0)).expect("a step");
+    let drawn = backend.draw(forward, &MaskSet::default());
+    drop(drawn.expect("its draws"));
+    // The emulation ends the process where memory is given up that a copy still names.
+    drop(backend);
 }
 
 #[test]
