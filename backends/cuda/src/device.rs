@@ -11,7 +11,6 @@ pub struct Device {
     context: Arc<CudaContext>,
     name: String,
     capability: (i32, i32),
-    num_multiprocessors: usize,
     shared_bytes_max: usize,
 }
 
@@ -37,8 +36,6 @@ impl Device {
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
-        let num_multiprocessors =
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1) as usize;
         let shared_bytes_max =
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.max(0);
         let name = context.name().map_err(failed)?;
@@ -49,7 +46,6 @@ impl Device {
             context,
             name,
             capability,
-            num_multiprocessors,
             shared_bytes_max: shared_bytes_max as usize,
         })
     }
@@ -68,11 +64,6 @@ impl Device {
     /// Its compute capability: major and minor version.
     pub fn capability(&self) -> (i32, i32) {
         self.capability
-    }
-
-    /// Multiprocessors.
-    pub fn num_multiprocessors(&self) -> usize {
-        self.num_multiprocessors
     }
 
     /// Bytes of shared memory that one block can have.

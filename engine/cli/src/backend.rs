@@ -55,9 +55,7 @@ impl AnyBackend {
         engine: &EngineArgs,
         progress: &dyn Progress,
     ) -> Result<AnyBackend, Failure> {
-        let seq_len_max = seq_len_max(package, engine);
-        let of_draft = draft.map_or(0, |draft| block_bytes(&draft.config, false));
-        let per_block = block_bytes(&package.config, engine.wants_mtp()) + of_draft;
+        let (seq_len_max, num_blocks) = room(package, draft, engine);
         let options = CpuOptions {
             weights: match machine.weights {
                 WeightsKind::F32 => WeightRule::F32,
@@ -65,7 +63,7 @@ impl AnyBackend {
             },
             num_threads: machine.num_threads(),
             isa: isa(machine.isa)?,
-            num_blocks: num_blocks(per_block, engine, seq_len_max),
+            num_blocks,
             num_rows: num_rows(engine),
             query_tokens_max: engine.max_num_batched_tokens,
             seq_len_max: Some(seq_len_max),
@@ -88,15 +86,13 @@ impl AnyBackend {
         engine: &EngineArgs,
         progress: &dyn Progress,
     ) -> Result<AnyBackend, Failure> {
-        let seq_len_max = seq_len_max(package, engine);
-        let of_draft = draft.map_or(0, |draft| block_bytes(&draft.config, false));
-        let per_block = block_bytes(&package.config, engine.wants_mtp()) + of_draft;
+        let (seq_len_max, num_blocks) = room(package, draft, engine);
         let options = CudaOptions {
             weights: match machine.weights {
                 WeightsKind::F32 => lockstep_cuda::WeightRule::F32,
                 WeightsKind::Q8 => lockstep_cuda::WeightRule::Q8,
             },
-            num_blocks: num_blocks(per_block, engine, seq_len_max),
+            num_blocks,
             num_rows: num_rows(engine),
             query_tokens_max: engine.max_num_batched_tokens,
             seq_len_max: Some(seq_len_max),
@@ -251,6 +247,14 @@ fn isa(kind: IsaKind) -> Result<Option<Isa>, Failure> {
 fn seq_len_max(package: &Package, engine: &EngineArgs) -> u32 {
     let own = u32::try_from(package.config.max_position_embeddings).unwrap_or(u32::MAX);
     engine.max_model_len.map_or(own, |asked| asked.min(own))
+}
+
+/// The longest sequence, and the blocks of a model and of one that drafts beside it.
+fn room(package: &Package, draft: Option<&Package>, engine: &EngineArgs) -> (u32, u32) {
+    let seq_len_max = seq_len_max(package, engine);
+    let of_draft = draft.map_or(0, |draft| block_bytes(&draft.config, false));
+    let per_block = block_bytes(&package.config, engine.wants_mtp()) + of_draft;
+    (seq_len_max, num_blocks(per_block, engine, seq_len_max))
 }
 
 /// Blocks that the flags pay for, but no more than the longest sequences could fill, and no less than one

@@ -83,6 +83,8 @@ pub enum MixerParts {
 /// One layer: `x += mixer(norm(x))`, then `x += down(silu(gate(norm(x))) * up(norm(x)))`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerParts {
+    /// Its index among the layers with the same kind of mixer: where what it keeps lies.
+    pub place: usize,
     /// Before the mixer.
     pub mixer_norm: NormPart,
     /// The mixer.
@@ -135,16 +137,22 @@ impl Blueprint {
             true => embedding.clone(),
             false => "lm_head.weight".to_string(),
         };
+        let (mut num_attention, mut num_delta) = (0, 0);
         let layers = config.layer_types.iter().enumerate();
         let layers = layers.map(|(layer, layer_type)| {
             let at = format!("{prefix}layers.{layer}.");
-            let mixer = match (layer_type, config.linear) {
+            let (mixer, count) = match (layer_type, config.linear) {
                 (LayerType::LinearAttention, Some(dims)) => {
-                    MixerParts::DeltaNet(names.delta_net(&at, dims))
+                    let mixer = MixerParts::DeltaNet(names.delta_net(&at, dims));
+                    (mixer, &mut num_delta)
                 }
-                _ => MixerParts::Attention(names.attention(&at, 0)),
+                _ => {
+                    let mixer = MixerParts::Attention(names.attention(&at, 0));
+                    (mixer, &mut num_attention)
+                }
             };
-            names.layer(&at, mixer)
+            *count += 1;
+            names.layer(&at, mixer, *count - 1)
         });
         Blueprint {
             layers: layers.collect(),
@@ -175,9 +183,10 @@ impl Names<'_> {
         }
     }
 
-    fn layer(&self, at: &str, mixer: MixerParts) -> LayerParts {
+    fn layer(&self, at: &str, mixer: MixerParts, place: usize) -> LayerParts {
         let mlp = |name: &str| format!("{at}mlp.{name}.weight");
         LayerParts {
+            place,
             mixer_norm: self.norm(format!("{at}input_layernorm.weight")),
             mixer,
             mlp_norm: self.norm(format!("{at}post_attention_layernorm.weight")),
@@ -238,7 +247,7 @@ impl Names<'_> {
             token_norm: norm("pre_fc_norm_embedding"),
             hidden_norm: norm("pre_fc_norm_hidden"),
             fc: MatrixPart::new(&["mtp.fc.weight".to_string()]),
-            layer: self.layer(at, mixer),
+            layer: self.layer(at, mixer, 0),
             norm: norm("norm"),
         }
     }

@@ -14,7 +14,7 @@ use crate::layers::{
 use crate::load::{Embedding, Loader, Norm};
 use crate::{Linear, kernels};
 use lockstep_numerics::rotary::RotaryTable;
-use lockstep_package::blueprint::{LayerParts, MixerParts, rotary};
+use lockstep_package::blueprint::{Blueprint, LayerParts, MixerParts, rotary};
 use lockstep_package::{LoadError, ModelConfig};
 use lockstep_step::NO_ID;
 
@@ -33,8 +33,8 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// `place` is its index among the layers with the same kind of mixer.
-    fn load(loader: &Loader<'_>, parts: &LayerParts, place: usize) -> Result<Layer, LoadError> {
+    fn load(loader: &Loader<'_>, parts: &LayerParts) -> Result<Layer, LoadError> {
+        let place = parts.place;
         Ok(Layer {
             mixer_norm: loader.norm(&parts.mixer_norm)?,
             mixer: match &parts.mixer {
@@ -162,7 +162,11 @@ impl Model {
         let (config, parts) = (loader.config(), loader.reader.blueprint());
         Ok(Model {
             embedding: loader.embedding(&parts.embedding)?,
-            layers: layers_of(loader, &parts.layers)?,
+            layers: parts
+                .layers
+                .iter()
+                .map(|parts| Layer::load(loader, parts))
+                .collect::<Result<_, _>>()?,
             final_norm: loader.norm(&parts.final_norm)?,
             head: loader.linear(&parts.head)?,
             rotary: rotary(config).table(seq_len_max),
@@ -330,23 +334,5 @@ impl Memory {
 
 /// Layers that keep recurrent state.
 pub(crate) fn num_state_layers(config: &ModelConfig) -> usize {
-    let linear = |layer: &&lockstep_package::LayerType| {
-        **layer == lockstep_package::LayerType::LinearAttention
-    };
-    config.layer_types.iter().filter(linear).count()
-}
-
-/// The layers of a model, each with its place among those that keep the same kind of thing.
-fn layers_of(loader: &Loader<'_>, parts: &[LayerParts]) -> Result<Vec<Layer>, LoadError> {
-    let (mut num_attention, mut num_delta) = (0, 0);
-    let mut layers = Vec::with_capacity(parts.len());
-    for parts in parts {
-        let count = match parts.mixer {
-            MixerParts::Attention(_) => &mut num_attention,
-            MixerParts::DeltaNet(_) => &mut num_delta,
-        };
-        layers.push(Layer::load(loader, parts, *count)?);
-        *count += 1;
-    }
-    Ok(layers)
+    Blueprint::of(config).num_state_layers()
 }

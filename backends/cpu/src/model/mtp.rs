@@ -85,7 +85,7 @@ impl Mtp {
             token_norm: loader.norm(&parts.token_norm)?,
             hidden_norm: loader.norm(&parts.hidden_norm)?,
             fc: loader.linear(&parts.fc)?,
-            layer: Layer::load(loader, &parts.layer, 0)?,
+            layer: Layer::load(loader, &parts.layer)?,
             norm: loader.norm(&parts.norm)?,
         })
     }

@@ -88,7 +88,7 @@ impl Mtp {
             token_norm: loader.norm(&parts.token_norm)?,
             hidden_norm: loader.norm(&parts.hidden_norm)?,
             fc: loader.matrix(&parts.fc)?,
-            layer: Layer::load(loader, &parts.layer, 0)?,
+            layer: Layer::load(loader, &parts.layer)?,
             norm: loader.norm(&parts.norm)?,
             held: Held::claim(loader.memory, config, (rows_max, num_blocks))?,
         })

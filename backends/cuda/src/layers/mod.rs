@@ -163,12 +163,8 @@ pub(crate) struct Layer {
 pub(crate) const LAYER_OPS: u32 = 4;
 
 impl Layer {
-    /// `place` is its index among the layers with the same kind of mixer.
-    pub(crate) fn load(
-        loader: &mut Loader<'_>,
-        parts: &LayerParts,
-        place: usize,
-    ) -> Result<Layer, CudaError> {
+    pub(crate) fn load(loader: &mut Loader<'_>, parts: &LayerParts) -> Result<Layer, CudaError> {
+        let place = parts.place;
         Ok(Layer {
             mixer_norm: loader.norm(&parts.mixer_norm)?,
             mixer: match &parts.mixer {

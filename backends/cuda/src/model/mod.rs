@@ -9,7 +9,7 @@ use crate::step::{Arrays, Buffers, Widths};
 use crate::weights::{Embedding, Loader, Matrix, Norm};
 use crate::{CudaError, DeviceError};
 use lockstep_package::ModelConfig;
-use lockstep_package::blueprint::{Blueprint, LayerParts, MixerParts, rotary};
+use lockstep_package::blueprint::{Blueprint, rotary};
 use lockstep_step::BLOCK_LEN;
 
 /// The weights of a model.
@@ -108,7 +108,11 @@ impl Model {
         let table = rotary(loader.config()).table(seq_len_max);
         Ok(Model {
             embedding: loader.embedding(&parts.embedding)?,
-            layers: layers_of(loader, &parts.layers)?,
+            layers: parts
+                .layers
+                .iter()
+                .map(|parts| Layer::load(loader, parts))
+                .collect::<Result<_, _>>()?,
             final_norm: loader.norm(&parts.final_norm)?,
             head: loader.matrix(&parts.head)?,
             cos: loader.vector("cosines", &table.cos)?,
@@ -239,19 +243,4 @@ impl Model {
             None => ("head", None),
         }
     }
-}
-
-/// The layers of a model, each with its place among those that keep the same kind of thing.
-fn layers_of(loader: &mut Loader<'_>, parts: &[LayerParts]) -> Result<Vec<Layer>, CudaError> {
-    let (mut num_attention, mut num_delta) = (0, 0);
-    let mut layers = Vec::with_capacity(parts.len());
-    for parts in parts {
-        let count = match parts.mixer {
-            MixerParts::Attention(_) => &mut num_attention,
-            MixerParts::DeltaNet(_) => &mut num_delta,
-        };
-        layers.push(Layer::load(loader, parts, *count)?);
-        *count += 1;
-    }
-    Ok(layers)
 }
