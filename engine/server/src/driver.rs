@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 /// All that the loop reacts to.
 pub(crate) enum Input {
     /// Take a client's request, all of its sequences or none.
@@ -203,8 +206,9 @@ impl<B: Backend> Driver<B> {
                 }
                 Err(fault) => return self.fail(&mut memory, fault.to_string()),
             }
-            self.route(&mut memory);
+            // First, so that whoever has read a token finds it counted.
             self.publish();
+            self.route(&mut memory);
             // On a shared runtime, readers get their turn between steps.
             match self.step_pause {
                 Some(pause) => sleep(pause).await,

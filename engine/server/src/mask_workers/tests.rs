@@ -1,30 +1,14 @@
 //! The driver's steps with masks on no thread and on several: the same events, whatever happens on them.
 
 use super::*;
-use crate::driver::{Driver, Input, Status};
+use crate::driver::tests::{VOCAB_SIZE, driver, limits, metric, plain_request};
 use crate::metrics::Metrics;
-use crate::net::mpsc;
 use lockstep_core::{
-    Engine, EngineConfig, Event, EventKind, Finish, Pipeline, Request, RequestError, Vocabulary,
+    Engine, EngineConfig, Event, EventKind, Finish, Request, RequestError, Vocabulary,
 };
 use lockstep_fingerprint::{Fingerprint, FingerprintConfig};
-use lockstep_step::{
-    BackendLimits, Bitmask, Matcher, MatcherError, SamplingParams, SeqId, StepId, TokenId,
-};
-use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet};
+use lockstep_step::{Bitmask, Matcher, MatcherError, SeqId, StepId, TokenId};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-const VOCAB_SIZE: u32 = 40;
-
-fn limits() -> BackendLimits {
-    BackendLimits {
-        vocab_size: VOCAB_SIZE,
-        num_blocks: 64,
-        num_rows: 64,
-        seq_len_max: 256,
-        query_tokens_max: 512,
-    }
-}
 
 /// Two tokens that are given, then one of many, over and over. It panics at some depth, and counts the
 /// jobs that ran beside the driver's thread.
@@ -88,28 +72,8 @@ impl Matcher for Refrain {
 
 fn request(seed: u64, matcher: Option<Refrain>) -> Request {
     Request {
-        prompt: (0..12).map(|idx| TokenId(idx * 3 + 1)).collect(),
-        sampling: SamplingParams {
-            temperature: 1.0,
-            seed,
-            top_logprobs: Some(1),
-            ..SamplingParams::greedy()
-        },
-        max_tokens: 40,
-        end_tokens: vec![],
-        stop_strings: vec![],
-        tags: ParserOptions {
-            format: TagFormat::Plain,
-            starts_in_reasoning: false,
-            reasoning: false,
-            delivery: Delivery::Whole,
-            tools: ToolSet::default().into(),
-        },
         matcher: matcher.map(|matcher| Box::new(matcher) as Box<dyn Matcher>),
-        reasoning: None,
-        speculation: None,
-        token_events: true,
-        cache_salt: String::new(),
+        ..plain_request(seed)
     }
 }
 
@@ -126,13 +90,9 @@ fn run_all(
     matchers: &[Option<Option<usize>>],
     failing_step: Option<u64>,
 ) -> Run {
-    let words = (0..VOCAB_SIZE).map(|token| format!("w{token} ").into_bytes().into());
-    let vocabulary = Arc::new(Vocabulary::new(words.collect(), vec![]));
-    let config = EngineConfig {
-        checked: true,
-        ..EngineConfig::default()
-    };
-    let mut engine = Engine::new(config, limits(), vocabulary).expect("the limits are fine");
+    let mut backend = FingerprintConfig::new(limits());
+    backend.failing_step = failing_step.map(StepId);
+    let mut driver = driver(Fingerprint::new(backend), num_threads);
     let elsewhere = Arc::new(AtomicUsize::new(0));
     for (seed, matcher) in matchers.iter().enumerate() {
         let matcher = matcher.map(|panics_at| Refrain {
@@ -141,29 +101,11 @@ fn run_all(
             elsewhere: elsewhere.clone(),
         });
         let request = request(seed as u64, matcher);
-        engine
+        driver
+            .engine
             .submit(lockstep_core::Time(0), request)
             .expect("it fits");
     }
-    let mut backend = FingerprintConfig::new(limits());
-    backend.failing_step = failing_step.map(StepId);
-    let (sender, inputs) = mpsc::unbounded_channel::<Input>();
-    let metrics = Arc::new(Metrics::new("tiny", &limits()));
-    let clock = Clock::start();
-    let mut driver = Driver {
-        engine,
-        backend: Fingerprint::new(backend),
-        inputs,
-        input_sender: sender.downgrade(),
-        clock,
-        step_pause: None,
-        status: Arc::new(Status::default()),
-        metrics: metrics.clone(),
-        masks: MaskWorkers::new(num_threads, clock).expect("threads"),
-        pipeline: Pipeline::default(),
-        observer: Box::new(crate::observer::Nobody),
-        step_started: lockstep_core::Time::default(),
-    };
     let mut events = vec![];
     while driver.step().expect("no invariant breaks") {
         driver
@@ -172,11 +114,11 @@ fn run_all(
             .expect("every matcher is home");
         events.extend(driver.engine.poll_events());
     }
-    metrics.stats(&driver.engine.stats());
+    driver.metrics.stats(&driver.engine.stats());
     assert!(!driver.engine.has_work());
     Run {
         events,
-        metrics,
+        metrics: driver.metrics,
         elsewhere: elsewhere.load(Ordering::SeqCst),
     }
 }
@@ -188,18 +130,6 @@ fn finish(events: &[Event], seq: u64) -> Finish {
         panic!("sequence {seq} never finished: {last:?}");
     };
     finished.finish
-}
-
-/// The value of a metric without labels of its own.
-fn metric(metrics: &Metrics, name: &str) -> f64 {
-    let page = metrics.render();
-    let start = format!("{name}{{");
-    let lines = page.lines().filter(|line| line.starts_with(&start));
-    let values: Vec<f64> = lines
-        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
-        .collect();
-    assert!(!values.is_empty(), "{name} is not in\n{page}");
-    values.iter().sum()
 }
 
 #[test]
