@@ -2,9 +2,10 @@
 //! where only models draft nobody has a draft that no model was asked for.
 
 use crate::life::{Life, Step};
-use crate::mirror::{Fate, reflection};
 use crate::options::{Computes, Options};
+use crate::reflection::reflection;
 use crate::verdict::Stage;
+use lockstep_capture::mirror::Fate;
 use lockstep_step::{ModelDrafter, SeqId, SeqPlan, SeqProposalPlan, StepId, TokenId};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What a server did from its start to its end, written down by those who watch it: every plan, mask and answer of the
 //! backend, every request, event and turn. Oracles and verdicts read it; nothing in the server does.
 
-use crate::mirror::Seen;
+use lockstep_capture::mirror::Seen;
 use lockstep_core::{
     Engine, EngineFault, Event, EventKind, ReasoningBudget, Refusal, Request, Speculation, Stats,
 };

@@ -588,6 +588,10 @@ impl Matcher for Boundary {
         self.failed.is_none() && self.may_finish()
     }
 
+    fn source(&self) -> Option<&str> {
+        Some(&self.program.source)
+    }
+
     fn forced(&mut self, num_max: usize) -> Vec<TokenId> {
         let mut tokens = self.forced_tokens();
         tokens.truncate(num_max);

@@ -196,6 +196,7 @@ impl Compiler {
             self.spellings((tags, Vec::new(), false))
         };
         Ok(Program {
+            source: constraint.to_source(),
             starts: constraint.reasoning,
             think_open: reasons.then(|| think("<think>")).transpose()?,
             think_close: reasons.then(|| think("</think>")).transpose()?,

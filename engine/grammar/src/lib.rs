@@ -24,6 +24,7 @@ mod plain;
 mod program;
 mod schema;
 mod session;
+mod source;
 mod spellings;
 mod vocabulary;
 

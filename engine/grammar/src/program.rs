@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// What a [`Boundary`](crate::Boundary) holds an output to.
 pub(crate) struct Program {
+    /// The constraint, as it is written down.
+    pub(crate) source: String,
     pub(crate) starts: Reasoning,
     pub(crate) think_open: Option<TokenId>,
     pub(crate) think_close: Option<TokenId>,

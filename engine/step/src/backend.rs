@@ -149,6 +149,12 @@ pub trait Matcher: Send {
     /// Whether the output may end here.
     fn can_finish(&self) -> bool;
 
+    /// The constraint as text, where another matcher of the same constraint can be made from it: what is written
+    /// down of it in a capture.
+    fn source(&self) -> Option<&str> {
+        None
+    }
+
     /// At most `num_max` tokens that can be expected next, since the constraint leaves the text no choice:
     /// the canonical tokenisation of a forced string, or its beginning. They are offered as drafts, so
     /// they may be wrong, and may never matter to what is said. The matcher stays where it was. The same

@@ -1,7 +1,7 @@
 //! Bitmasks over the vocabulary. A mask knows its own width, so that one of the wrong size is refused at
 //! the waist and never read past its end.
 
-use crate::{MaskRow, TokenId};
+use crate::{Digest, MaskRow, TokenId};
 use alloc::{vec, vec::Vec};
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +113,20 @@ impl Bitmask {
         token.0 < self.vocab_size && self.words[(token.0 / 32) as usize] >> (token.0 % 32) & 1 == 1
     }
 
+    /// A digest of width and bits: what is written down of a mask where the mask itself would be too large.
+    /// Words are `u32` pairs in ascending order, each mixed into 64 bits by multiplication and shift.
+    pub fn digest(&self) -> Digest {
+        let mix = |hash: u64, word: u64| {
+            let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ (mixed >> 29)
+        };
+        let pairs = self.words.chunks(2).map(|pair| {
+            let high = pair.get(1).copied().unwrap_or(0);
+            u64::from(pair[0]) | u64::from(high) << 32
+        });
+        Digest(pairs.fold(mix(0x6d61_736b, u64::from(self.vocab_size)), mix))
+    }
+
     /// How many tokens are allowed.
     pub fn num_allowed(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
@@ -174,6 +188,25 @@ mod tests {
         assert_eq!(mask, Bitmask::all(40));
         mask.copy_from(&other);
         assert_eq!(mask, other);
+    }
+
+    #[test]
+    fn every_bit_and_the_width_are_part_of_the_digest() {
+        for vocab_size in [1, 33, 64, 257] {
+            let mut seen = alloc::collections::BTreeSet::new();
+            let base = Bitmask::none(vocab_size);
+            assert!(seen.insert(base.digest()));
+            assert!(seen.insert(Bitmask::none(vocab_size + 1).digest()));
+            for token in 0..vocab_size {
+                let mut mask = base.clone();
+                mask.allow(TokenId(token));
+                assert!(seen.insert(mask.digest()), "bit {token} of {vocab_size}");
+            }
+        }
+        // It is part of captures, so it stays what it is.
+        let mut mask = Bitmask::none(40);
+        mask.allow(TokenId(33));
+        assert_eq!(mask.digest(), Digest(0x0e16_99f7_7ae3_357a));
     }
 
     #[test]

@@ -39,6 +39,8 @@ impl core::error::Error for SchemaError {}
 #[derive(Clone, Debug, Default)]
 pub struct ToolSet {
     tools: BTreeMap<String, Parameters>,
+    /// What each was made of.
+    sources: Vec<(String, Option<String>)>,
 }
 
 impl ToolSet {
@@ -50,6 +52,8 @@ impl ToolSet {
     ) -> Result<ToolSet, SchemaError> {
         let mut set = ToolSet::default();
         for (name, schema) in tools {
+            set.sources
+                .push((name.clone(), schema.map(ToString::to_string)));
             let parameters = schema.map_or_else(|| Ok(Parameters::default()), Parameters::parse);
             let parameters = match parameters {
                 Ok(parameters) => parameters,
@@ -76,6 +80,11 @@ impl ToolSet {
             }
         }
         Ok(set)
+    }
+
+    /// What this set was made of, in that order: names, and the texts of schemas.
+    pub fn sources(&self) -> &[(String, Option<String>)] {
+        &self.sources
     }
 
     /// Whether no tool is offered, so that call tags have no meaning.

@@ -1,8 +1,8 @@
 //! What a plan reads holds the tokens that it should, and what it writes is its own: by content, whatever comes of it.
 
 use super::Bench;
-use crate::mirror::reflection;
 use crate::reference::Answers;
+use crate::reflection::reflection;
 use crate::world::Run;
 
 pub(super) fn judge(run: &Run, _: &Answers, bench: &mut Bench<'_>) {

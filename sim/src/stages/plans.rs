@@ -4,7 +4,7 @@
 use super::Finding;
 use crate::drafting::drafting;
 use crate::life::{Life, Submit};
-use crate::mirror::reflection;
+use crate::reflection::{self, reflection};
 use crate::verdict::Stage;
 use crate::world::Run;
 use lockstep_core::{EngineFault, Event, EventKind, Finish, RequestError};
@@ -23,7 +23,11 @@ pub(super) fn check(run: &Run) -> Vec<Finding> {
             });
         };
         for mistake in &reflection(&life, &run.options).mistakes {
-            note(mistake.stage, mistake.step.0, mistake.what.clone());
+            note(
+                reflection::stage(mistake.blame),
+                mistake.step.0,
+                mistake.what.clone(),
+            );
         }
         for event in &life.events {
             if let EventKind::Finished(finished) = &event.kind

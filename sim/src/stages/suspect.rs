@@ -7,11 +7,12 @@
 use super::Finding;
 use super::twin::{differ, plainly};
 use crate::life::Life;
-use crate::mirror::{Fate, reflection};
 use crate::model::ToyModel;
 use crate::options::{Computes, Feature, Options};
+use crate::reflection::reflection;
 use crate::verdict::Stage;
 use crate::world::{Run, computer};
+use lockstep_capture::mirror::Fate;
 use lockstep_step::planted::{self, Planted};
 use lockstep_step::{
     BLOCK_LEN, Backend, BackendError, MaskRow, MaskSet, QueryToken, SeqId, SeqPlan, StepId,

@@ -79,10 +79,9 @@ impl Script {
     }
 
     fn look(&self) -> Seen {
-        let masks = MaskSet::default();
         let steps = self.steps.iter().map(|(plan, output, is_ahead)| Recorded {
             plan,
-            masks: Some(&masks),
+            filled: Some(&[]),
             output: Some(output),
             is_ahead: *is_ahead,
         });
@@ -97,15 +96,15 @@ impl Script {
                 };
                 (seq, asked)
             });
-        reflect(&steps.collect::<Vec<_>>(), &asked.collect(), 100)
+        reflect(&steps.collect::<Vec<_>>(), &asked.collect(), 100, true)
     }
 
     /// The stage that is blamed, and the step.
-    fn blamed(&self) -> Option<(Stage, u64)> {
+    fn blamed(&self) -> Option<(Blame, u64)> {
         let seen = self.look();
         assert!(seen.num_looked > 0);
         let first = seen.mistakes.first();
-        first.map(|mistake| (mistake.stage, mistake.step.0))
+        first.map(|mistake| (mistake.blame, mistake.step.0))
     }
 }
 
@@ -143,7 +142,7 @@ fn a_state_after_a_wrong_draft_is_a_mistake_of_speculation() {
         let mut next = part(1, 5, &[7], &[], &[0]);
         next.rows.read = Some(RowId(row));
         script.step(vec![(next, &[8])], false);
-        let wanted = blamed.then_some((Stage::Speculation, 2));
+        let wanted = blamed.then_some((Blame::Speculation, 2));
         assert_eq!(script.blamed(), wanted, "row {row}");
     }
 }
@@ -152,14 +151,14 @@ fn a_state_after_a_wrong_draft_is_a_mistake_of_speculation() {
 fn a_start_behind_what_was_accepted_is_a_mistake_of_speculation() {
     let mut script = drafted();
     script.step(vec![(part(1, 6, &[7], &[], &[0]), &[8])], false);
-    assert_eq!(script.blamed(), Some((Stage::Speculation, 2)));
+    assert_eq!(script.blamed(), Some((Blame::Speculation, 2)));
 }
 
 #[test]
 fn a_token_that_nobody_committed_is_a_mistake_of_overlap() {
     let mut script = drafted();
     script.step(vec![(part(1, 5, &[9], &[], &[0]), &[8])], false);
-    assert_eq!(script.blamed(), Some((Stage::Overlap, 2)));
+    assert_eq!(script.blamed(), Some((Blame::Overlap, 2)));
     // What an earlier step drew is known by now.
     let mut script = drafted();
     let mut stale = part(1, 5, &[7], &[], &[0]);
@@ -168,7 +167,7 @@ fn a_token_that_nobody_committed_is_a_mistake_of_overlap() {
         scored_idx: 1,
     };
     script.step(vec![(stale, &[8])], false);
-    assert_eq!(script.blamed(), Some((Stage::Overlap, 2)));
+    assert_eq!(script.blamed(), Some((Blame::Overlap, 2)));
 }
 
 #[test]
@@ -203,8 +202,8 @@ fn what_others_computed_is_found_under_the_same_tokens_and_salt_only() {
         script.blamed()
     };
     assert_eq!(run(0, ""), None);
-    assert_eq!(run(1, ""), Some((Stage::Cache, 1)));
-    assert_eq!(run(0, "red"), Some((Stage::Cache, 1)));
+    assert_eq!(run(1, ""), Some((Blame::Cache, 1)));
+    assert_eq!(run(0, "red"), Some((Blame::Cache, 1)));
 }
 
 #[test]
@@ -216,15 +215,15 @@ fn a_block_that_is_taken_from_its_holder_is_a_mistake_of_the_cache() {
     let others: Vec<u32> = (1..71).collect();
     script.step(vec![(part(2, 0, &others, &[], &[0, 1]), &[3])], false);
     script.step(vec![(part(1, 5, &[7], &[], &[0]), &[8])], false);
-    assert_eq!(script.blamed(), Some((Stage::Cache, 3)));
+    assert_eq!(script.blamed(), Some((Blame::Cache, 3)));
 }
 
 #[test]
 fn what_a_step_in_flight_names_is_not_written() {
     for (is_ahead, preempted, wanted) in [
         (false, None, None),
-        (true, None, Some((Stage::Cache, 2))),
-        (true, Some(3), Some((Stage::Overlap, 2))),
+        (true, None, Some((Blame::Cache, 2))),
+        (true, Some(3), Some((Blame::Overlap, 2))),
     ] {
         let mut script = drafted();
         if let Some(first) = script.prompts.get_mut(&SeqId(1)) {
@@ -240,7 +239,7 @@ fn what_a_step_in_flight_names_is_not_written() {
 
 #[test]
 fn who_lost_its_blocks_begins_anew_with_what_it_had() {
-    for (lost_at, wanted) in [(3, None), (1, Some((Stage::Overlap, 1)))] {
+    for (lost_at, wanted) in [(3, None), (1, Some((Blame::Overlap, 1)))] {
         let mut script = drafted();
         if let Some(first) = script.prompts.get_mut(&SeqId(1)) {
             first.2.push(lost_at);
@@ -258,7 +257,7 @@ fn who_lost_its_blocks_begins_anew_with_what_it_had() {
     script.step(vec![(part(1, 6, &[8], &[], &[5]), &[9])], false);
     assert_eq!(
         script.blamed(),
-        Some((Stage::Overlap, 2)),
+        Some((Blame::Overlap, 2)),
         "nobody took its blocks"
     );
 }
@@ -269,5 +268,5 @@ fn a_step_has_no_more_tokens_than_it_may() {
     script.step(vec![(part(1, 0, &prompt(3), &[], &[0]), &[3])], false);
     script.step(vec![(part(1, 3, &[3], &[], &[0]), &[3])], false);
     script.step(vec![(part(2, 0, &prompt(120), &[], &[1, 2]), &[3])], false);
-    assert_eq!(script.blamed(), Some((Stage::Overlap, 2)));
+    assert_eq!(script.blamed(), Some((Blame::Overlap, 2)));
 }

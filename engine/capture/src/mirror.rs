@@ -4,16 +4,13 @@
 //!
 //! A hash begins with the salt of its sequence: what was computed under another salt is something else.
 
-mod life;
 mod sequence;
 #[cfg(test)]
 mod tests;
 
-use crate::verdict::Stage;
-pub use life::reflection;
 use lockstep_step::{
-    BLOCK_LEN, BlockId, MaskSet, Pos, RowId, ScoredPosition, SeqId, SeqPlan, StepId, StepOutput,
-    StepPlan, TokenId,
+    BLOCK_LEN, BlockId, Pos, RowId, ScoredPosition, SeqId, SeqPlan, StepId, StepOutput, StepPlan,
+    TokenId,
 };
 use sequence::{Flight, Sequence};
 use std::collections::BTreeMap;
@@ -23,8 +20,8 @@ use std::collections::BTreeMap;
 pub struct Recorded<'a> {
     /// What was planned.
     pub plan: &'a StepPlan,
-    /// With what its draws were masked; none where it never came to that, and nothing was computed.
-    pub masks: Option<&'a MaskSet>,
+    /// Whether each of its mask rows was filled; none where it never came to that, and nothing was computed.
+    pub filled: Option<&'a [bool]>,
     /// What came out; none where it failed or was not waited for.
     pub output: Option<&'a StepOutput>,
     /// Whether it was started before the step before it was answered.
@@ -42,6 +39,17 @@ pub struct Asked<'a> {
     pub preempted: Vec<u32>,
 }
 
+/// Whose mistake a wrong plan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// Of drafts: what is computed for them, and what is taken back when they were wrong.
+    Speculation,
+    /// Of what is planned ahead, given up and taken up again.
+    Overlap,
+    /// Of blocks, rows and kept prefixes.
+    Cache,
+}
+
 /// What a plan got wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mistake {
@@ -50,7 +58,9 @@ pub struct Mistake {
     /// Whose part of it.
     pub seq: SeqId,
     /// Who is to blame for this kind of mistake.
-    pub stage: Stage,
+    pub blame: Blame,
+    /// Whether it is about what blocks and rows hold, rather than about which tokens are computed.
+    pub is_content: bool,
     /// What is wrong.
     pub what: String,
 }
@@ -62,6 +72,8 @@ pub struct Fate {
     pub counts: bool,
     /// Drafts that were right.
     pub num_accepted: usize,
+    /// Draws that its sequence grew by.
+    pub num_drawn: usize,
     /// What its query tokens stand for; none for a draw that was never made.
     pub tokens: Vec<Option<TokenId>>,
 }
@@ -94,10 +106,12 @@ struct Row {
 }
 
 /// Goes through the steps of one server, in their order. `step_tokens_max` is how many query tokens a step may have.
+/// Where they are not the `whole` story, what nobody is known to have written is taken to be right.
 pub fn reflect(
     steps: &[Recorded<'_>],
     asked: &BTreeMap<SeqId, Asked<'_>>,
     step_tokens_max: u32,
+    is_whole: bool,
 ) -> Seen {
     let sequences = asked.iter().map(|(&id, asked)| (id, Sequence::new(asked)));
     let mut mirror = Mirror {
@@ -105,6 +119,7 @@ pub fn reflect(
         rows: BTreeMap::new(),
         sequences: sequences.collect(),
         seen: Seen::default(),
+        is_whole,
     };
     for (idx, step) in steps.iter().enumerate() {
         let before = idx.checked_sub(1).map(|before| &steps[before]);
@@ -133,6 +148,7 @@ struct Mirror {
     rows: BTreeMap<RowId, Row>,
     sequences: BTreeMap<SeqId, Sequence>,
     seen: Seen,
+    is_whole: bool,
 }
 
 impl Mirror {
@@ -142,7 +158,7 @@ impl Mirror {
         if num_tokens > tokens_max as usize {
             let first = step.plan.seqs.first().map_or(SeqId(0), |seq| seq.seq);
             let what = format!("{num_tokens} tokens in a step of at most {tokens_max}");
-            self.blame(step.plan.step, first, Stage::Overlap, what);
+            self.blame(step.plan.step, first, (Blame::Overlap, false), what);
         }
         for part in &step.plan.seqs {
             let Some(sequence) = self.sequences.get_mut(&part.seq) else {
@@ -151,58 +167,82 @@ impl Mirror {
             let looked = sequence
                 .place(part, step.plan.step, before.is_some())
                 .and_then(|()| sequence.check_tokens(part))
-                .and_then(|()| self.check_contents(part))
-                .and_then(|()| match before {
-                    Some(before) => self.check_in_flight(part, before.plan),
-                    None => Ok(()),
-                });
-            if let Err((stage, what)) = looked {
+                .map_err(|(blame, what)| ((blame, false), what))
+                .and_then(|()| self.check_held(part, before.map(|before| before.plan)));
+            if let Err((blame, what)) = looked {
                 let late = self.sequences.get_mut(&part.seq);
                 let late = late.and_then(|sequence| sequence.blamed.take());
-                self.blame(late.unwrap_or(step.plan.step), part.seq, stage, what);
+                self.blame(late.unwrap_or(step.plan.step), part.seq, blame, what);
             }
         }
     }
 
-    fn blame(&mut self, step: StepId, seq: SeqId, stage: Stage, what: String) {
+    fn blame(
+        &mut self,
+        step: StepId,
+        seq: SeqId,
+        (blame, is_content): (Blame, bool),
+        what: String,
+    ) {
         self.seen.mistakes.push(Mistake {
             step,
             seq,
-            stage,
+            blame,
+            is_content,
             what: format!("{seq:?} in step {step}: {what}"),
         });
     }
 
+    /// What a part reads and writes, by content. `before` is a plan that is not answered yet.
+    fn check_held(
+        &mut self,
+        part: &SeqPlan,
+        before: Option<&StepPlan>,
+    ) -> Result<(), ((Blame, bool), String)> {
+        let contents = self.check_contents(part);
+        let checked = contents.and_then(|()| match before {
+            Some(before) => self.check_in_flight(part, before),
+            None => Ok(()),
+        });
+        checked.map_err(|(blame, what)| ((blame, true), what))
+    }
+
     /// What a part reads holds the tokens that its sequence has there.
-    fn check_contents(&mut self, part: &SeqPlan) -> Result<(), (Stage, String)> {
+    fn check_contents(&mut self, part: &SeqPlan) -> Result<(), (Blame, String)> {
         let sequence = &self.sequences[&part.seq];
         let start = part.start.0;
         for pos in 0..start {
             let Some(&block) = part.block_table.get((pos / BLOCK_LEN) as usize) else {
-                return Err((Stage::Cache, format!("no block holds position {pos}")));
+                return Err((Blame::Cache, format!("no block holds position {pos}")));
             };
-            self.seen.num_looked += 1;
             let held = self.slots.get(&(block, pos % BLOCK_LEN));
+            if held.is_none() && !self.is_whole {
+                continue;
+            }
+            self.seen.num_looked += 1;
             if held.map(|held| held.hash) == sequence.hash(pos as usize + 1) {
                 continue;
             }
             let own = held.filter(|held| held.seq == part.seq);
-            let stage = match own {
-                Some(held) if held.is_draft && !sequence.is_admitted => Stage::Speculation,
-                _ => Stage::Cache,
+            let blame = match own {
+                Some(held) if held.is_draft && !sequence.is_admitted => Blame::Speculation,
+                _ => Blame::Cache,
             };
             let what = match held {
                 Some(held) => format!("other tokens, by {:?}", held.seq),
                 None => "nothing".to_owned(),
             };
             let what = format!("{block} at position {pos} of {start} holds {what}");
-            return Err((stage, what));
+            return Err((blame, what));
         }
         let Some(row) = part.rows.read else {
             return Ok(());
         };
-        self.seen.num_looked += 1;
         let held = self.rows.get(&row);
+        if held.is_none() && !self.is_whole {
+            return Ok(());
+        }
+        self.seen.num_looked += 1;
         let is_right = held.is_some_and(|held| {
             held.len == start as usize && Some(held.hash) == sequence.hash(held.len)
         });
@@ -210,22 +250,22 @@ impl Mirror {
             return Ok(());
         }
         let is_own = held.is_some_and(|held| held.seq == part.seq);
-        let stage = match is_own && !sequence.is_admitted && sequence.had_drafts {
-            true => Stage::Speculation,
-            false => Stage::Cache,
+        let blame = match is_own && !sequence.is_admitted && sequence.had_drafts {
+            true => Blame::Speculation,
+            false => Blame::Cache,
         };
         let what = match held {
             Some(held) => format!("{} tokens of {:?}", held.len, held.seq),
             None => "nothing".to_owned(),
         };
         Err((
-            stage,
+            blame,
             format!("row {row}, read after {start} tokens, holds {what}"),
         ))
     }
 
     /// What a part writes is named by nobody else's part of a step that is not answered.
-    fn check_in_flight(&self, part: &SeqPlan, before: &StepPlan) -> Result<(), (Stage, String)> {
+    fn check_in_flight(&self, part: &SeqPlan, before: &StepPlan) -> Result<(), (Blame, String)> {
         let first = (part.start.0 / BLOCK_LEN) as usize;
         let blocks = part.block_table.get(first..).unwrap_or_default();
         for other in before.seqs.iter().filter(|other| other.seq != part.seq) {
@@ -249,16 +289,16 @@ impl Mirror {
                 .sequences
                 .get(&other.seq)
                 .is_some_and(Sequence::gave_way);
-            let stage = if gave_way {
-                Stage::Overlap
+            let blame = if gave_way {
+                Blame::Overlap
             } else {
-                Stage::Cache
+                Blame::Cache
             };
             let what = format!(
                 "it writes {taken}, which step {} still names for {:?}",
                 before.step, other.seq
             );
-            return Err((stage, what));
+            return Err((blame, what));
         }
         Ok(())
     }
@@ -276,7 +316,7 @@ impl Mirror {
                 .flights
                 .push(Flight::of(step.plan.step, part, tokens.clone()));
             let mut writes = part.rows.writes.iter().peekable();
-            for (idx, token) in tokens.iter().enumerate().filter(|_| step.masks.is_some()) {
+            for (idx, token) in tokens.iter().enumerate().filter(|_| step.filled.is_some()) {
                 hash = sequence::follow(hash, *token);
                 let pos = part.start.0 + idx as u32;
                 let slot = Slot {
@@ -319,7 +359,7 @@ impl Mirror {
             let draws = step.output.and_then(|output| output.seqs.get(idx));
             let draws = draws.and_then(|answer| answer.draws.as_ref().ok());
             let draws: Option<Vec<TokenId>> = draws.map(|draws| {
-                let known = draws.iter().take(num_known(part, step.masks));
+                let known = draws.iter().take(num_known(part, step.filled));
                 known.map(|draw| draw.token).collect()
             });
             let lost_at = sequence.lost_at();
@@ -336,13 +376,10 @@ impl Mirror {
 }
 
 /// Scored positions whose draws may count: those before the first whose mask was left out.
-fn num_known(part: &SeqPlan, masks: Option<&MaskSet>) -> usize {
+fn num_known(part: &SeqPlan, filled: Option<&[bool]>) -> usize {
     let is_known = |scored: &&ScoredPosition| match scored.mask {
         None => true,
-        Some(row) => masks.is_some_and(|masks| {
-            let row = masks.rows.get(row.0 as usize);
-            row.is_some_and(Option::is_some)
-        }),
+        Some(row) => filled.is_some_and(|filled| filled.get(row.0 as usize) == Some(&true)),
     };
     part.scored.iter().take_while(is_known).count()
 }

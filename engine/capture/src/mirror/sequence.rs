@@ -1,7 +1,6 @@
 //! A sequence as the mirror knows it: what was committed, what of it is computed, and what is in flight.
 
-use super::{Asked, Fate};
-use crate::verdict::Stage;
+use super::{Asked, Blame, Fate};
 use lockstep_step::{BLOCK_LEN, QueryToken, SeqPlan, StepId, TokenId};
 use std::collections::VecDeque;
 
@@ -140,7 +139,7 @@ impl Sequence {
         part: &SeqPlan,
         step: StepId,
         is_ahead: bool,
-    ) -> Result<(), (Stage, String)> {
+    ) -> Result<(), (Blame, String)> {
         self.settle();
         let last_step = self.last_step.replace(step);
         let follows = last_step.is_some_and(|last| last.0 + 1 == step.0);
@@ -154,7 +153,7 @@ impl Sequence {
             self.computed = start;
             let fits = is_border && start < self.num_committed;
             let what = || format!("begins at {start} of {}", self.num_committed);
-            return fits.then_some(()).ok_or_else(|| (Stage::Cache, what()));
+            return fits.then_some(()).ok_or_else(|| (Blame::Cache, what()));
         }
         if start == standing {
             if let Some(lost) = self.preempted.front_mut() {
@@ -175,8 +174,8 @@ impl Sequence {
         let is_ahead = start > standing && !(is_back && start < self.num_committed);
         if is_ahead || !is_border {
             let stage = match self.had_drafts {
-                true => Stage::Speculation,
-                false => Stage::Overlap,
+                true => Blame::Speculation,
+                false => Blame::Overlap,
             };
             return Err((
                 stage,
@@ -193,11 +192,11 @@ impl Sequence {
         start: usize,
         standing: usize,
         is_in_flight: bool,
-    ) -> Result<(), (Stage, String)> {
+    ) -> Result<(), (Blame, String)> {
         self.is_admitted = true;
         self.computed = start;
         let num_output = self.num_committed - self.num_prompt;
-        let wrong = |what: String| Err((Stage::Overlap, what));
+        let wrong = |what: String| Err((Blame::Overlap, what));
         if is_in_flight {
             return wrong("begins anew while a step is in flight".to_owned());
         }
@@ -218,7 +217,7 @@ impl Sequence {
     }
 
     /// Whether a part computes the tokens that its sequence has.
-    pub(super) fn check_tokens(&self, part: &SeqPlan) -> Result<(), (Stage, String)> {
+    pub(super) fn check_tokens(&self, part: &SeqPlan) -> Result<(), (Blame, String)> {
         let num_committed = part.query.len() - part.num_drafts as usize;
         for (idx, token) in part.query[..num_committed].iter().enumerate() {
             let pos = part.start.0 as usize + idx;
@@ -232,7 +231,7 @@ impl Sequence {
             };
             if !is_right {
                 let what = format!("computes {token:?} at position {pos}, where {own:?} stands");
-                return Err((Stage::Overlap, what));
+                return Err((Blame::Overlap, what));
             }
         }
         Ok(())
@@ -262,7 +261,7 @@ impl Sequence {
         let at = self.flights.iter().position(|flight| flight.step == step)?;
         let flight = self.flights.remove(at);
         let counts = flight.start == self.computed;
-        let mut num_accepted = 0;
+        let (mut num_accepted, mut num_drawn) = (0, 0);
         if counts && let Some(draws) = draws {
             self.settle();
             self.had_drafts = !flight.drafts.is_empty();
@@ -271,6 +270,7 @@ impl Sequence {
             num_accepted = num_equal.min(draws.len().saturating_sub(1));
             for &draw in draws.iter().take(num_accepted + 1) {
                 self.push(Some(draw));
+                num_drawn += 1;
             }
             self.num_committed = self.tokens.len();
             self.computed += flight.num_committed + num_accepted;
@@ -278,6 +278,7 @@ impl Sequence {
         Some(Fate {
             counts,
             num_accepted,
+            num_drawn,
             tokens: flight.tokens,
         })
     }
