@@ -14,6 +14,7 @@ mod law;
 mod logits;
 mod masks;
 mod models;
+mod pins;
 mod running;
 mod serve;
 

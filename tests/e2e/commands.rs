@@ -16,6 +16,7 @@ fn help_has_examples() {
         "masks",
         "check-logits",
         "law",
+        "pins",
     ];
     for command in commands {
         assert!(help.contains(command), "{help}");

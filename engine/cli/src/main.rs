@@ -19,6 +19,7 @@ mod interrupt;
 mod law;
 mod masks;
 mod parse;
+mod pins;
 mod pipe;
 mod selftest;
 mod serve;
@@ -62,6 +63,7 @@ enum Command {
     Parse(parse::ParseArgs),
     Masks(masks::MasksArgs),
     Law(law::LawArgs),
+    Pins(pins::PinsArgs),
     Selftest(selftest::SelftestArgs),
 }
 
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Parse(args) => parse::run(&args),
         Command::Masks(args) => masks::run(&args),
         Command::Law(args) => law::run(&args),
+        Command::Pins(args) => pins::run(&args),
         Command::Selftest(args) => selftest::run(&args),
     }
 }

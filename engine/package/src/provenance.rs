@@ -28,6 +28,19 @@ pub struct FileHashes {
     pub git_blob: String,
 }
 
+impl FileHashes {
+    /// Those of a content.
+    pub fn of(content: &[u8]) -> FileHashes {
+        let mut git = sha1::Sha1::new();
+        git.update(format!("blob {}\0", content.len()));
+        git.update(content);
+        FileHashes {
+            sha256: hex(&sha2::Sha256::digest(content)),
+            git_blob: hex(&git.finalize()),
+        }
+    }
+}
+
 /// Where a package was read from.
 #[derive(Debug, Clone)]
 pub enum Source {
@@ -155,6 +168,7 @@ mod tests {
         let sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
         assert_eq!(hashes.sha256, sha256);
         assert_eq!(hashes.git_blob, "ce013625030ba8dba906f756967f9e9ca394464a");
+        assert_eq!(FileHashes::of(b"hello\n"), hashes);
         assert!(hash(Path::new("a"), 5, &b"hello\n"[..], &NoProgress).is_err());
     }
 }
