@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench_scheduler;
 mod bench_serve;
+mod bisect;
 mod chat;
 mod commands;
 mod constraints;

@@ -17,6 +17,7 @@ fn help_has_examples() {
         "check-logits",
         "law",
         "pins",
+        "bisect",
     ];
     for command in commands {
         assert!(help.contains(command), "{help}");

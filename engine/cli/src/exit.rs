@@ -14,6 +14,10 @@ pub enum Exit {
     Input = 3,
     /// The engine or the server failed while it ran.
     Failed = 4,
+    /// What was to be judged could not be: too little of it came, or the check itself broke.
+    Unjudged = 5,
+    /// A check says one thing once and another thing later, or not what it was said to say.
+    Unstable = 6,
     /// The user interrupted.
     Interrupted = 130,
 }

@@ -5,6 +5,7 @@
 mod answer;
 mod backend;
 mod bench;
+mod bisect;
 mod chat;
 mod check_logits;
 mod cuda;
@@ -40,7 +41,8 @@ Examples:
   lockstep law                                  whether anything changes a byte that may not
 
 Exit codes: 0 done, 1 a check failed, 2 wrong command line, 3 an input can't be used,
-4 the engine or the server failed, 130 interrupted.";
+4 the engine or the server failed, 5 it could not be judged, 6 the check is unstable,
+130 interrupted.";
 
 /// Serves language models whose every answer can be computed again, anywhere, to the same bit.
 #[derive(Parser)]
@@ -64,6 +66,7 @@ enum Command {
     Masks(masks::MasksArgs),
     Law(law::LawArgs),
     Pins(pins::PinsArgs),
+    Bisect(bisect::BisectArgs),
     Selftest(selftest::SelftestArgs),
 }
 
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Masks(args) => masks::run(&args),
         Command::Law(args) => law::run(&args),
         Command::Pins(args) => pins::run(&args),
+        Command::Bisect(args) => bisect::run(&args),
         Command::Selftest(args) => selftest::run(&args),
     }
 }
