@@ -107,6 +107,7 @@ impl Capture {
                 None => self.odd(idx, format!("operations of step {id}, which never began")),
             },
             Record::End(reason) => self.end = Some(reason),
+            Record::Lost(num) => self.odd(idx, format!("{num} records are missing here")),
         }
     }
 

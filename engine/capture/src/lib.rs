@@ -9,17 +9,20 @@
 mod capture;
 mod checksum;
 mod convert;
+mod extract;
 mod format;
 pub mod mirror;
 mod record;
 mod recorder;
 mod redact;
 mod replay;
+mod ring;
 mod stage;
 #[cfg(test)]
 mod tests;
 
 pub use capture::{Capture, Step};
+pub use extract::of_request;
 pub use format::{Contents, Damage, FormatError, MAGIC, framed, read, write_header};
 pub use record::{
     ConstraintRecord, EventRecord, FORMAT, FileId, FinishRecord, Header, News, OpRecord, PackageId,
@@ -28,4 +31,5 @@ pub use record::{
 pub use recorder::{About, Buffer, Recorded, Recorder, Sink};
 pub use redact::Redactor;
 pub use replay::{MakeMatcher, Place, ReplayError, Replayed, Witness, replay};
+pub use ring::{Ring, RingError, RingOptions, read_folder};
 pub use stage::{Divergence, Found, Stage, Verdict};

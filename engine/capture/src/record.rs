@@ -92,6 +92,8 @@ pub enum Record {
     Ops(StepId, Vec<OpRecord>),
     /// The engine's loop ended, and why.
     End(String),
+    /// So many records are missing here: they came faster than they could be written.
+    Lost(u64),
 }
 
 /// A sequence as the engine was asked for it.

@@ -62,7 +62,8 @@ impl Redactor {
             | Record::Proposals(..)
             | Record::Masks(..)
             | Record::Ops(..)
-            | Record::End(_) => {}
+            | Record::End(_)
+            | Record::Lost(_) => {}
         }
     }
 

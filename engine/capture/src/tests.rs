@@ -4,6 +4,7 @@
 mod corruption;
 mod files;
 mod redaction;
+mod rings;
 
 use crate::{
     Buffer, Capture, Header, PackageId, Recorder, Redaction, Stage, Verdict, Witness, replay,
@@ -237,13 +238,28 @@ fn header(options: &Options, limits: BackendLimits) -> Header {
     }
 }
 
-/// A run of the engine, as the bytes of a file.
-fn recorded(options: &Options) -> Vec<u8> {
-    let limits = BackendLimits {
+fn limits_of(options: &Options) -> BackendLimits {
+    BackendLimits {
         num_blocks: options.num_blocks,
         num_rows: if options.has_rows { 96 } else { 0 },
         ..limits()
-    };
+    }
+}
+
+/// A run of the engine, as the bytes of a file.
+fn recorded(options: &Options) -> Vec<u8> {
+    let buffer = Buffer::default();
+    record_into(options, Arc::new(buffer.clone()));
+    let mut bytes = Vec::new();
+    let header = header(options, limits_of(options));
+    write_header(&mut bytes, &header).expect("memory");
+    bytes.extend(buffer.bytes());
+    bytes
+}
+
+/// A run of the engine, whose records go there.
+fn record_into(options: &Options, sink: Arc<dyn crate::Sink>) {
+    let limits = limits_of(options);
     let mut config = model(limits);
     config.drafters = [ModelDrafter::Mtp, ModelDrafter::DraftModel]
         .map(|drafter| Drafting {
@@ -260,8 +276,7 @@ fn recorded(options: &Options) -> Vec<u8> {
         overlap: options.overlap,
         ..EngineConfig::default()
     };
-    let buffer = Buffer::default();
-    let mut recorder = Recorder::new(Arc::new(buffer.clone()), options.redaction, 99);
+    let mut recorder = Recorder::new(sink, options.redaction, 99);
     let mut engine = Engine::new(engine_config, limits, vocabulary()).expect("limits");
     let mut backend = recorder.around(Fingerprint::new(config));
     let mut pipeline = Pipeline::default();
@@ -269,7 +284,9 @@ fn recorded(options: &Options) -> Vec<u8> {
     loop {
         // Requests come while others run.
         for _ in 0..2 {
-            if next < options.num_requests {
+            let stats = engine.stats();
+            let has_room = stats.num_running + stats.num_waiting < 9;
+            if next < options.num_requests && has_room {
                 let request = request(options, next);
                 recorder.submitting(&format!("request-{next}"), 0, &request);
                 let submitted = engine.submit(Time::default(), request);
@@ -288,10 +305,6 @@ fn recorded(options: &Options) -> Vec<u8> {
         }
     }
     recorder.ended("the test is over");
-    let mut bytes = Vec::new();
-    write_header(&mut bytes, &header(options, limits)).expect("memory");
-    bytes.extend(buffer.bytes());
-    bytes
 }
 
 fn replayed(capture: &Capture, num_seqs: u32) -> Verdict {
