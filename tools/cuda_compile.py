@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Compiles every kernel file with NVIDIA's own compiler (NVRTC), which needs no GPU, and checks
 what came out: no spills, no approximate or flushing float instruction, every float operation
-rounded as written. The program texts are those that the engine compiles (emulate/inline.py).
+rounded as written. The program texts are those that the engine compiles (emulate/inline.py). A file
+that says KERNEL_ONLY(arch) is compiled for that one, and one whose text has wgmma must have come out
+with it, not serialised by the compiler.
 
 usage: cuda_compile.py [--nvrtc PATH] [--cache DIR] [--kernels DIR] [--out DIR] [--json]
 
@@ -29,11 +31,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CUDA = ROOT / "backends" / "cuda"
 PACKAGE = "nvidia-cuda-nvrtc==13.0.88"
 LIBRARY = "libnvrtc.so.13"
-ARCHES = ("sm_80", "sm_90", "sm_100", "sm_120")
-PTX_ARCH = "compute_90"
+ARCHES = ("sm_80", "sm_90a", "sm_100", "sm_120")
+PTX_ARCH = "compute_90a"
 OPTIONS = ("--fmad=false", "--std=c++17", "-lineinfo")
 
 EXPORT = re.compile(r"^KERNEL_EXPORT\((\w+)\);", re.MULTILINE)
+ONLY = re.compile(r"^KERNEL_ONLY\((\w+)\);", re.MULTILINE)
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for")
 PROPERTIES = re.compile(r"Function properties for (\w+)")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -46,6 +49,9 @@ FLOAT = r"(?:f16|f16x2|bf16|bf16x2|f32|f64)"
 ROUNDED = re.compile(rf"^(add|sub|mul|fma|mad|div|sqrt|rcp)((?:\.\w+)*)\.{FLOAT}$")
 INEXACT = re.compile(r"\.(approx|ftz|full)\b")
 # The order of these is nobody's to say.
+WGMMA = "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"
+# What ptxas says where it has to wait after each product.
+SERIALIZED = re.compile(r"wgmma.*serialized|serialized.*wgmma")
 UNORDERED = re.compile(rf"^(?:atom|red|mma|wgmma)\..*\.{FLOAT}\b")
 
 
@@ -215,7 +221,10 @@ def check_file(compiler, path, inline, out):
     text = inline.text_of(inline.program(str(path)))
     exported = set(EXPORT.findall(text))
     findings, table = [], {}
+    only = ONLY.findall(text)
     for arch in ARCHES:
+        if only and arch not in only:
+            continue
         options = [f"--gpu-architecture={arch}", *OPTIONS, "--ptxas-options=-v"]
         compiled, log, cubin = compiler.compile(name, text, options)
         if not compiled:
@@ -223,6 +232,8 @@ def check_file(compiler, path, inline, out):
             continue
         if out:
             keep(out, path, arch, text, cubin)
+        if SERIALIZED.search(log):
+            findings.append(f"{name}: {arch}: wgmma is serialised:\n{log.strip()}")
         kernels = read_resources(log)
         if not kernels:
             findings.append(f"{name}: {arch}: no kernel found")
@@ -244,6 +255,9 @@ def check_file(compiler, path, inline, out):
     else:
         wrong, looked = read_ptx(name, ptx)
         findings += wrong
+        # The asm is volatile: what a kernel file asks for in any of its kernels is in the PTX.
+        if ONLY.search(text) and f"{WGMMA} " not in ptx:
+            findings.append(f"{name}: {PTX_ARCH}: no {WGMMA}")
     return {"file": name, "kernels": table, "floats": looked, "findings": findings}
 
 

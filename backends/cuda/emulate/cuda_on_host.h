@@ -18,6 +18,7 @@
 #include "shim/convert.h"
 #include "shim/tensor.h"
 #include "shim/warp.h"
+#include "shim/wgmma.h"
 
 #include "shim/register.h"
 

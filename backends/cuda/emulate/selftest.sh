@@ -77,8 +77,9 @@ found() {
 
 # differs MODE LEAST FIRST LAST CASE FAULT: at least so many of these seeds give a wrong result.
 differs() {
-  local mode=$1 least=$2 first=$3 last=$4
-  run "$mode" fault "$5" "$6" "$first" "$last"
+  local mode=$1 least=$2 first=$3 last=$4 case=(fault "$5" "$6")
+  [ "$5" = products ] && case=(products "$6")
+  run "$mode" "${case[@]}" "$first" "$last"
   local wrong=${output%% seeds wrong*}
   wrong=${wrong##*$'\n'}
   local holds=0
@@ -156,6 +157,28 @@ differs fast none 0 0 between_blocks 1
 differs fast 12 2 19 between_blocks 1
 # No order of whole steps shows this one: only the race checker can.
 differs fast none 0 19 histogram 1
+
+# Products of warpgroups: what the device leaves undefined is refused at once, whatever the seed.
+for mode in fast race asan; do differs $mode none 0 19 products 0; done
+PRODUCT='^EMULATE: kernel product_tiles block \(0,0,0\) thread .*'
+for seed in 0 1 2 3; do
+  wrong() { found fast 77 "$PRODUCT$2" products "$1" $seed $seed ${3:-}; }
+  wrong 1 "products\.cu:[0-9]+: wgmma without a wgmma.fence"
+  wrong 2 "overwrites what a wgmma of warp [0-9] \(products\.cu:[0-9]+\) may still read"
+  wrong 3 "reads what thread [0-9]+ has copied \(products\.cu:[0-9]+\) and not fenced"
+  wrong 4 "overwrites what a wgmma of warp [0-9] \(products\.cu:[0-9]+\) may still read"
+  wrong 6 "it goes beyond shared memory"
+  wrong 7 "swizzling is not emulated"
+  wrong 8 "the warps of a warpgroup do not ask for the same"
+  wrong 9 "(overwrites what a wgmma|thread ends with [0-9] wgmma not waited for)"
+  wrong 12 "has copied .* and not waited for"
+  wrong 13 "bits are set that have no meaning"
+  wrong 0 "warpgroup that is not whole" 96
+  found race 77 "race: kernel product_tiles" products 11 $seed $seed
+done
+found fast 77 "$PRODUCT.*has written accumulator 3 of a wgmma" products 10 0 0
+differs fast 1 1 1 products 10
+differs fast 20 0 19 products 5
 
 # 4. Instructions.
 for case in mma_fragments warp_values arithmetic halves atomics dynamic_shared; do

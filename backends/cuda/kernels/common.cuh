@@ -20,6 +20,8 @@ typedef unsigned long long u64;
 
 #ifndef LOCKSTEP_EMULATE
 #define KERNEL_EXPORT(name)
+// The one architecture that a file is compiled for, if it says so.
+#define KERNEL_ONLY(architecture) static_assert(true, "")
 #define DYN_SMEM(T, name)                                   \
   extern __shared__ __align__(128) unsigned char name##_raw[]; \
   T* name = reinterpret_cast<T*>(name##_raw)
@@ -37,6 +39,12 @@ __device__ __forceinline__ void mma_m16n8k32_s8(int* c, const unsigned* a, const
 __device__ __forceinline__ void cp_async16(void* to, const void* from) {
   unsigned at = (unsigned)__cvta_generic_to_shared(to);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+}
+// The same, with zeros for what does not exist; `from` is an address of the same buffer even then.
+__device__ __forceinline__ void cp_async16_or_zero(void* to, const void* from, bool exists) {
+  unsigned at = (unsigned)__cvta_generic_to_shared(to), len = exists ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(len)
+               : "memory");
 }
 #define cp_async_commit() asm volatile("cp.async.commit_group;" ::: "memory")
 #define cp_async_wait(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")

@@ -1,4 +1,5 @@
 // How the groups of a linear layer are joined: run order inside a shard, a balanced tree of neighbours across shards.
+#include "common.cuh"
 
 // The left sides of a tree that are still waiting for their right ones, one per level.
 struct ShardTree {

@@ -1,6 +1,7 @@
 //! A device: found without a panic where there is none, and described in the words that kernels need.
 
 use crate::error::{CAPABILITY_MIN, DeviceError};
+use crate::ops::linear::WGMMA_CAPABILITY;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use cudarc::driver::{CudaContext, result, sys};
 use std::sync::Arc;
@@ -55,10 +56,16 @@ impl Device {
         &self.name
     }
 
-    /// What the kernels are compiled for, such as `sm_90`.
+    /// What the kernels are compiled for, such as `sm_80`. For compute capability 9.0 it is `sm_90a`, which has
+    /// instructions that no other has, not even later ones.
     pub fn architecture(&self) -> String {
         let (major, minor) = self.capability;
-        format!("sm_{major}{minor}")
+        let own = if self.capability == WGMMA_CAPABILITY {
+            "a"
+        } else {
+            ""
+        };
+        format!("sm_{major}{minor}{own}")
     }
 
     /// Its compute capability: major and minor version.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 mod images;
 mod sources;
-pub(crate) use sources::{FILES, program_text, symbols};
+pub(crate) use sources::{FILES, only_for, program_text, symbols};
 
 /// Everything that kernels can be launched from.
 pub struct Program {
@@ -28,7 +28,7 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl Program {
-    /// Loads every kernel, compiling what the cache folder does not have. Without a folder nothing is kept.
+    /// Loads every kernel that there is for the device, compiling what the cache folder does not have. Without a folder nothing is kept.
     ///
     /// # Errors
     /// If there is no compiler where one is needed, a file does not compile, or the driver refuses it.
@@ -47,6 +47,9 @@ impl Program {
 
     fn add(&mut self, file: &'static str, cache: Option<&Path>) -> Result<(), DeviceError> {
         let text = program_text(file);
+        if only_for(&text).is_some_and(|only| only != self.device.architecture()) {
+            return Ok(());
+        }
         let cubin = compiled(&self.device, file, &text, cache)?;
         let failed = |error| DeviceError::driver(file, error);
         // SAFETY: the image is a whole module that the compiler made, or was checked to be what it once made.
@@ -82,7 +85,8 @@ impl Program {
     /// A kernel by its name.
     ///
     /// # Panics
-    /// If no file has it: every wrapper names one that a file has, which a test holds.
+    /// If no file has it: every wrapper names one that a file has, which a test holds, and whoever launches one that
+    /// only some devices have asks for the device first.
     pub(crate) fn function(&self, symbol: &str) -> sys::CUfunction {
         let found = self.functions.get(symbol);
         *found.unwrap_or_else(|| panic!("no kernel is called {symbol}"))

@@ -30,6 +30,7 @@ void set_up_fibers() {
         make_ready(fiber);
         fiber.copies.clear();
         fiber.groups.clear();
+        fiber.unfenced.clear();
       }
     }
   }
@@ -112,6 +113,7 @@ void exhaust_warp(uint32_t warp) {
 void run_block() {
   statistics.blocks++;
   set_up_fibers();
+  begin_products();
   block.alive = block.threads;
   static uint16_t queue[kThreadsMax];
   while (block.alive) {
@@ -137,6 +139,7 @@ void run_block() {
       }
     }
   }
+  end_products();
 }
 
 int barrier(Site site, BarrierKind kind, int predicate) {

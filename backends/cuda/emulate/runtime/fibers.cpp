@@ -72,6 +72,7 @@ void enter_fiber() {
   if (!fiber->copies.empty())
     fail("%s:%d: thread ends with %zu cp.async copies not waited for", fiber->copies[0].site.file,
          fiber->copies[0].site.line, fiber->copies.size());
+  check_products_at_end(*fiber);
   fiber->state = State::finished;
   yield_to_scheduler();
   __builtin_trap();

@@ -31,6 +31,7 @@ inline bool same_site(Site a, Site b) {
 
 enum class State : uint8_t { ready, at_barrier, in_warp_op, finished };
 
+// A copy from nowhere writes zeros.
 struct PendingCopy {
   Site site;
   void* caller;
@@ -54,6 +55,7 @@ struct Fiber : Thread {
   uint32_t index, warp, lane;
   std::vector<PendingCopy> copies;
   std::vector<size_t> groups;  // ends of the committed groups in `copies`
+  std::vector<PendingCopy> unfenced;  // landed, and not yet fenced for products of warpgroups
 };
 
 // The block that is running.
@@ -102,6 +104,12 @@ bool is_stack_guard(const void* address);
 
 // block.cpp
 void run_block();
+
+// wgmma.cpp
+void begin_products();
+void end_products();
+void check_products_at_end(const Fiber& fiber);
+void check_no_product_reads(Site site, const void* begin, unsigned bytes);
 
 // grid.cpp
 uint64_t random_bits();

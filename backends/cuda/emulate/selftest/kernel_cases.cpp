@@ -114,6 +114,39 @@ void mma_fragments(const Words&) {
   }
 }
 
+// products FAULT FIRST LAST [THREADS]: how many of these seeds give a wrong sum. Where a sum lies is what CUTLASS
+// publishes as CLayout_64xN: thread (4, 8, 4) by (128, 1, 16), value (2, 2, 8) by (64, 8, 512), columns of 64.
+void products(const Words& words) {
+  const int tiles = 5;
+  std::vector<signed char> in(tiles * 4096);
+  for (size_t i = 0; i < in.size(); i++) in[i] = (signed char)(i * 2654435761u >> 13);
+  std::vector<int> expected(64 * 64, 0);
+  for (int tile = 0; tile < tiles; tile++) {
+    for (int at = 0; at < 64 * 64; at++) {
+      const signed char *a = &in[tile * 4096 + at % 64 * 16], *b = &in[tile * 4096 + 2048 + at / 64 * 16];
+      for (int k = 0; k < 32; k++) expected[at] += a[k / 16 * 1024 + k % 16] * b[k / 16 * 1024 + k % 16];
+    }
+  }
+  unsigned threads = words.size() > 3 ? (unsigned)to_number(words[3]) : 128;
+  int wrong = 0, fault = (int)to_number(words[0]);
+  for (uint64_t seed = to_number(words[1]); seed <= to_number(words[2]); seed++) {
+    emulate_set_seed(seed);
+    Buffer<signed char> device_in(in);
+    Buffer<int> out(64 * 64);
+    OK(try_launch(nullptr, "product_tiles", 1, threads, 8192, out.pointer, device_in.pointer, tiles, fault));
+    auto got = out.get();
+    bool same = true;
+    for (int t = 0; t < 128; t++) {
+      for (int v = 0; v < 32; v++) {
+        int at = t % 4 * 128 + t / 4 % 8 + t / 32 * 16 + v % 2 * 64 + v / 2 % 2 * 8 + v / 4 * 512;
+        same = same && got[t * 32 + v] == expected[at];
+      }
+    }
+    wrong += !same;
+  }
+  printf("%d seeds wrong\n", wrong);
+}
+
 void warp_values(const Words&) {
   for (uint64_t seed = 0; seed < 8; seed++) {
     emulate_set_seed(seed);
@@ -214,7 +247,7 @@ void dynamic_shared(const Words&) {
 const std::vector<Named> kernel_cases = {
     {"misuse", misuse},         {"planted", planted},
     {"slack_at_free", slack_at_free},
-          {"fault", fault},       {"mma_fragments", mma_fragments},
+          {"fault", fault},       {"mma_fragments", mma_fragments}, {"products", products},
     {"warp_values", warp_values}, {"arithmetic", arithmetic}, {"halves", halves},
     {"atomics", atomics},       {"dynamic_shared", dynamic_shared},
 };

@@ -76,6 +76,9 @@ struct Caller<kernel, void (*)(P...)> {
   }                                                                                        \
   static_assert((threads) > 0 && (threads) <= 1024, "a block has up to 1024 threads")
 
+// The one architecture that the device's compiler is given a file for.
+#define KERNEL_ONLY(architecture) static_assert(true, "")
+
 #define KERNEL_EXPORT(name)                                                                \
   __attribute__((constructor)) static void emulate_register_##name() {                     \
     ::emulate::Caller<&name, decltype(&name)>::add(#name, EMULATE_SOURCE_HASH);            \

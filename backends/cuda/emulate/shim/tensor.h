@@ -53,13 +53,15 @@ EMULATE_UNSEEN void mma_s8(Site site, int* c, const unsigned* a, const unsigned*
 }
 
 // A copy that lands some time between its start and the wait for its group.
-void copy_async(Site site, void* shared, const void* global, unsigned bytes);
+void copy_async(Site site, void* shared, const void* global, unsigned bytes, bool exists);
 void copy_commit();
 void copy_wait(int groups_left);
 
 }  // namespace emulate
 
 #define mma_m16n8k32_s8(c, a, b) ::emulate::mma_s8(EMULATE_SITE, c, a, b)
-#define cp_async16(shared, global) ::emulate::copy_async(EMULATE_SITE, shared, global, 16)
+#define cp_async16(shared, global) ::emulate::copy_async(EMULATE_SITE, shared, global, 16, true)
+#define cp_async16_or_zero(shared, global, exists) \
+  ::emulate::copy_async(EMULATE_SITE, shared, global, 16, exists)
 #define cp_async_commit() ::emulate::copy_commit()
 #define cp_async_wait(n) ::emulate::copy_wait(n)

@@ -20,6 +20,11 @@ enum class WarpOp : uint8_t {
   reduce_or,
   reduce_xor,
   mma_s8,
+  // Of a warpgroup, each warp on its own.
+  wgmma,
+  wgmma_fence,
+  wgmma_commit,
+  wgmma_wait,
 };
 
 // Combines what the lanes of `mask` handed in, in place; `lanes[i]` is nothing outside the mask.

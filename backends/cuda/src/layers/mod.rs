@@ -10,7 +10,7 @@ pub(crate) use delta_net::{DeltaNet, channels_and_state};
 use crate::memory::Ptr;
 use crate::model::Kept;
 use crate::ops::elementwise::{AddCheck, SiluMul, SiluMulQuantize};
-use crate::ops::linear::{FEW_TOKENS, LinearF32, LinearQ8Few, LinearQ8Many};
+use crate::ops::linear::{LinearF32, ProductQ8};
 use crate::ops::norm::{RmsNorm, RmsNormQuantize};
 use crate::ops::quantize::Quantize;
 use crate::queue::Queue;
@@ -61,46 +61,30 @@ impl Step<'_> {
         m: usize,
         y: Ptr<f32>,
     ) -> Result<(), DeviceError> {
-        let (queue, buffers) = (self.queue, self.buffers);
-        let (n, k) = (matrix.n as i32, matrix.k as i32);
-        let num_shards = matrix.num_shards as i32;
         match matrix.values {
             Values::F32(w) => LinearF32 {
                 y,
                 w,
                 x,
                 m: m as i32,
-                n,
-                k,
-                num_shards,
+                n: matrix.n as i32,
+                k: matrix.k as i32,
+                num_shards: matrix.num_shards as i32,
             }
-            .launch(queue)?,
-            Values::Q8 { values, scales } if m <= FEW_TOKENS => LinearQ8Few {
+            .launch(self.queue),
+            Values::Q8 { values, scales } => ProductQ8 {
                 y,
                 w: values,
                 w_scales: scales,
-                x: buffers.quantized,
-                x_scales: buffers.scales,
-                m: m as i32,
-                n,
-                k,
-                num_shards,
+                x: self.buffers.quantized,
+                x_scales: self.buffers.scales,
+                m,
+                n: matrix.n,
+                k: matrix.k,
+                num_shards: matrix.num_shards,
             }
-            .launch(queue)?,
-            Values::Q8 { values, scales } => LinearQ8Many {
-                y,
-                w: values,
-                w_scales: scales,
-                x: buffers.quantized,
-                x_scales: buffers.scales,
-                m: m as i32,
-                n,
-                k,
-                num_shards,
-            }
-            .launch(queue)?,
+            .launch(self.queue),
         }
-        Ok(())
     }
 
     /// `normed = norm(x)` of `m` rows, or of the rows named, quantised as well where a matrix that follows takes

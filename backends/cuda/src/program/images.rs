@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 pub(super) struct Image {
     /// The file, without `.cu`.
     pub(super) file: &'static str,
-    /// Such as `sm_90`.
+    /// Such as `sm_80`.
     pub(super) architecture: &'static str,
     /// SHA-256 of the text that it was made of, in hexadecimal.
     pub(super) digest: &'static str,
@@ -33,9 +33,19 @@ pub(super) fn find(
         .iter()
         .filter(|image| image.file == file && image.digest == digest);
     let fitting = own.filter_map(|image| {
-        let number: i32 = image.architecture.strip_prefix("sm_")?.parse().ok()?;
+        let number = image.architecture.strip_prefix("sm_")?;
+        // One with instructions of its own runs on its own devices only.
+        let (number, is_own) = match number.strip_suffix('a') {
+            Some(number) => (number, true),
+            None => (number, false),
+        };
+        let number: i32 = number.parse().ok()?;
         let (major, minor) = (number / 10, number % 10);
-        (major == capability.0 && minor <= capability.1).then_some((minor, image.cubin))
+        let runs = match is_own {
+            true => (major, minor) == capability,
+            false => major == capability.0 && minor <= capability.1,
+        };
+        runs.then_some((minor, image.cubin))
     });
     fitting
         .max_by_key(|(minor, _)| *minor)
@@ -59,14 +69,15 @@ mod tests {
         let images = [
             image("norm", "sm_80", digest, &b"80"[..]),
             image("norm", "sm_86", digest, b"86"),
-            image("norm", "sm_90", digest, b"90"),
+            image("norm", "sm_90a", digest, b"90a"),
             image("norm", "sm_120", digest, b"120"),
             image("norm", "sm_75", "of another text", b"75"),
         ];
         let of = |capability| find(&images, "norm", "x", capability);
         assert_eq!(of((8, 0)), Some(&b"80"[..]));
         assert_eq!(of((8, 9)), Some(&b"86"[..]));
-        assert_eq!(of((9, 0)), Some(&b"90"[..]));
+        assert_eq!(of((9, 0)), Some(&b"90a"[..]));
+        assert_eq!(of((9, 1)), None, "sm_90a runs on nothing later");
         assert_eq!(of((12, 1)), Some(&b"120"[..]));
         assert_eq!(of((10, 0)), None, "another major version");
         assert_eq!(of((7, 5)), None, "another text");

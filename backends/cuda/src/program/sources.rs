@@ -11,6 +11,10 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("embed", include_str!("../../kernels/embed.cu")),
     ("linear_f32", include_str!("../../kernels/linear_f32.cu")),
     ("linear_q8", include_str!("../../kernels/linear_q8.cu")),
+    (
+        "linear_q8_wgmma",
+        include_str!("../../kernels/linear_q8_wgmma.cu"),
+    ),
     ("logprobs", include_str!("../../kernels/logprobs.cu")),
     ("mtp", include_str!("../../kernels/mtp.cu")),
     ("norm", include_str!("../../kernels/norm.cu")),
@@ -34,6 +38,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("quantize.cuh", include_str!("../../kernels/quantize.cuh")),
     ("rank.cuh", include_str!("../../kernels/rank.cuh")),
     ("shards.cuh", include_str!("../../kernels/shards.cuh")),
+    ("wgmma.cuh", include_str!("../../kernels/wgmma.cuh")),
 ];
 
 /// The whole text of a file.
@@ -70,6 +75,14 @@ fn inline<'a>(text: &'a str, seen: &mut Vec<&'a str>, out: &mut String) {
         let (_, text) = found.unwrap_or_else(|| panic!("no header is called {included}"));
         inline(text, seen, out);
     }
+}
+
+/// The one architecture that a file says it is for; none where it is for all.
+pub(crate) fn only_for(text: &str) -> Option<&str> {
+    let named = text
+        .lines()
+        .find_map(|line| line.strip_prefix("KERNEL_ONLY("))?;
+    named.split_once(')').map(|(architecture, _)| architecture)
 }
 
 /// The names of the kernels in a text: each is exported by a line of its own.

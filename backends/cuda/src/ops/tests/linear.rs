@@ -1,12 +1,14 @@
-//! Linear layers: few tokens, many tokens and the f32 rule, all against one scalar definition.
+//! Linear layers: few tokens, many tokens by either instruction, and the f32 rule, all against one scalar definition.
 
 use super::rows::same_quantized;
 use super::{CASES, Case, agree};
 use crate::memory::Ptr;
 use crate::ops::linear::{
-    FEW_TOKENS, LinearF32, LinearQ8Few, LinearQ8Many, tile_f32, tile_q8, tile_scales,
+    FEW_TOKENS, LinearF32, ProductQ8, Q8Path, WGMMA_CAPABILITY, q8_path, tile_f32, tile_q8,
+    tile_scales,
 };
 use crate::ops::quantize::{Quantize, quantized_len};
+use crate::testing;
 use lockstep_cpu::linear::reference::{dot_f32, quantize_row};
 use lockstep_numerics::groups::{self, group_range, shard_groups, tree};
 
@@ -98,80 +100,100 @@ fn expected_q8(product: &Product, x: &[f32], w: &[f32]) -> Vec<f32> {
     y
 }
 
+/// Random operands of a product on the device, as steps leave them there, with nothing in `y`; and what `y` has to be.
+fn operands(case: &mut Case, product: &Product) -> (ProductQ8, Vec<f32>) {
+    let Product {
+        m,
+        n,
+        k,
+        num_shards,
+    } = *product;
+    let mut x = case.rng.floats(m * k, 3.0);
+    let w = case.rng.floats(n * k, 0.5);
+    if case.rng.below(8) == 0 {
+        x[case.rng.below(m * k)] = f32::NAN;
+    }
+    if case.rng.below(8) == 0 {
+        x.fill(0.0);
+    }
+    let quantize = Quantize {
+        q: case.unwritten(quantized_len(m, k)),
+        scales: case.unwritten(m * groups::groups(k)),
+        x: case.filled(&x),
+        m: m as i32,
+        k: k as i32,
+    };
+    quantize.launch(&case.bench.queue).expect("a launch");
+    let rows: Vec<Vec<f32>> = x.chunks_exact(k).map(<[f32]>::to_vec).collect();
+    same_quantized(case, &rows, (quantize.q, quantize.scales));
+    let (q, scales) = quantized(&w, k);
+    let product_q8 = ProductQ8 {
+        y: Ptr::null(),
+        w: case.filled(&tile_q8(&q, n, k)),
+        w_scales: case.filled(&tile_scales(&scales, n, groups::groups(k))),
+        x: quantize.q,
+        x_scales: quantize.scales,
+        m,
+        n,
+        k,
+        num_shards,
+    };
+    (product_q8, expected_q8(product, &x, &w))
+}
+
+/// Runs a product by one kernel and compares all of it.
+fn same_by(case: &mut Case, path: Q8Path, product: &ProductQ8, expected: &[f32]) {
+    let ProductQ8 {
+        m,
+        n,
+        k,
+        num_shards,
+        ..
+    } = *product;
+    let y = case.unwritten(m * n);
+    let product = ProductQ8 { y, ..*product };
+    product
+        .launch_by(path, &case.bench.queue)
+        .expect("a launch");
+    let found = case.read(y, m * n);
+    let what = format!("{path:?} {m} x {n} x {k}, {num_shards} shards");
+    case.same(&what, &found, expected);
+}
+
 #[test]
 fn q8_products_are_the_definition_for_any_number_of_tokens() {
     agree(2 * CASES, |case| {
         let product = Product::random(case, 80);
-        let Product {
-            m,
-            n,
-            k,
-            num_shards,
-        } = product;
-        let mut x = case.rng.floats(m * k, 3.0);
-        let w = case.rng.floats(n * k, 0.5);
-        if case.rng.below(8) == 0 {
-            x[case.rng.below(m * k)] = f32::NAN;
+        let (operands, expected) = operands(case, &product);
+        same_by(case, Q8Path::Many, &operands, &expected);
+        if product.m <= FEW_TOKENS {
+            same_by(case, Q8Path::Few, &operands, &expected);
         }
-        if case.rng.below(8) == 0 {
-            x.fill(0.0);
-        }
-        let quantize = Quantize {
-            q: case.unwritten(quantized_len(m, k)),
-            scales: case.unwritten(m * groups::groups(k)),
-            x: case.filled(&x),
-            m: m as i32,
-            k: k as i32,
-        };
-        quantize.launch(&case.bench.queue).expect("a launch");
-        let rows: Vec<Vec<f32>> = x.chunks_exact(k).map(<[f32]>::to_vec).collect();
-        same_quantized(case, &rows, (quantize.q, quantize.scales));
-        let (q, scales) = quantized(&w, k);
-        let weights: (Ptr<i8>, Ptr<f32>) = (
-            case.filled(&tile_q8(&q, n, k)),
-            case.filled(&tile_scales(&scales, n, groups::groups(k))),
-        );
-        let expected = expected_q8(&product, &x, &w);
-        let many = LinearQ8Many {
-            y: case.unwritten(m * n),
-            w: weights.0,
-            w_scales: weights.1,
-            x: quantize.q,
-            x_scales: quantize.scales,
-            m: m as i32,
-            n: n as i32,
-            k: k as i32,
-            num_shards: num_shards as i32,
-        };
-        many.launch(&case.bench.queue).expect("a launch");
-        let found = case.read(many.y, m * n);
-        case.same(
-            &format!("many {m} x {n} x {k}, {num_shards} shards"),
-            &found,
-            &expected,
-        );
-        if m > FEW_TOKENS {
-            return;
-        }
-        let few = LinearQ8Few {
-            y: case.unwritten(m * n),
-            w: many.w,
-            w_scales: many.w_scales,
-            x: many.x,
-            x_scales: many.x_scales,
-            m: many.m,
-            n: many.n,
-            k: many.k,
-            num_shards: many.num_shards,
-        };
-        few.launch(&case.bench.queue).expect("a launch");
-        let found = case.read(few.y, m * n);
-        case.same(
-            &format!("few {m} x {n} x {k}, {num_shards} shards"),
-            &found,
-            &expected,
-        );
     });
+}
+
+#[test]
+fn by_wgmma_products_are_the_definition_for_any_number_of_tokens() {
+    if testing::open_device().capability() != WGMMA_CAPABILITY {
+        println!("this device has no wgmma: nothing was compared");
+        return;
+    }
+    agree(CASES, |case| {
+        // More than one block each way, and ends within a warp, a warpgroup and a tile.
+        let product = Product::random(case, 150);
+        let (operands, expected) = operands(case, &product);
+        same_by(case, Q8Path::Wgmma, &operands, &expected);
+    });
+}
+
+#[test]
+fn the_kernel_is_chosen_by_the_number_of_tokens() {
+    let on = |capability| [1, 8, 9, 64, 65, 5000].map(|m| q8_path(capability, m));
+    let (few, many, wgmma) = (Q8Path::Few, Q8Path::Many, Q8Path::Wgmma);
+    assert_eq!(on((9, 0)), [few, few, many, many, wgmma, wgmma]);
+    for other in [(8, 0), (8, 9), (10, 0), (12, 0)] {
+        assert_eq!(on(other), [few, few, many, many, many, many]);
+    }
 }
 
 #[test]

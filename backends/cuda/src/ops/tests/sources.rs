@@ -64,6 +64,7 @@ fn every_kernel_has_a_wrapper_with_its_arguments() {
     check::<linear::LinearF32>(seen);
     check::<linear::LinearQ8Few>(seen);
     check::<linear::LinearQ8Many>(seen);
+    check::<linear::LinearQ8Wgmma>(seen);
     check::<logprobs::Logprobs>(seen);
     check::<mtp::GatherRows>(seen);
     check::<mtp::KeepRows>(seen);
@@ -169,6 +170,11 @@ fn limits_are_the_same_on_both_sides() {
     );
     assert_eq!(defined("linear_q8", "FEW_TOKENS"), linear::FEW_TOKENS);
     assert_eq!(defined("linear_q8", "MANY_OUTPUTS"), linear::TILE_OUTPUTS);
+    let wgmma = |name| defined("linear_q8_wgmma", name);
+    assert_eq!(wgmma("WGMMA_TOKENS"), linear::WGMMA_TOKENS);
+    assert_eq!(wgmma("WGMMA_OUTPUTS"), linear::WGMMA_OUTPUTS);
+    assert_eq!(wgmma("WGMMA_THREADS"), linear::WGMMA_THREADS);
+    assert_eq!(wgmma("WGMMA_STAGES"), linear::WGMMA_STAGES);
     assert_eq!(
         defined("logprobs", "TOP_LOGPROBS_MAX"),
         logprobs::TOP_LOGPROBS_MAX
