@@ -2,8 +2,8 @@
 """Compiles every kernel file with NVIDIA's own compiler (NVRTC), which needs no GPU, and checks
 what came out: no spills, no approximate or flushing float instruction, every float operation
 rounded as written. The program texts are those that the engine compiles (emulate/inline.py). A file
-that says KERNEL_ONLY(arch) is compiled for that one, and one whose text has wgmma must have come out
-with it, not serialised by the compiler.
+that says KERNEL_ONLY(arch) is compiled for that one, and must come out
+with wgmma that the compiler did not serialise.
 
 usage: cuda_compile.py [--nvrtc PATH] [--cache DIR] [--kernels DIR] [--out DIR] [--json]
 

@@ -1,6 +1,6 @@
-// Linear layers by the q8 rule for many tokens, by the products of warpgroups. The operands and their layouts, the order
-// of all sums and so the bits are those of linear_q8.cu; only the instruction is another. The dots of a group of 128
-// inputs are exact int32, whoever adds them up.
+// Linear layers by the q8 rule for many tokens, by the products of warpgroups. The operands and their layouts, the
+// order of all sums and so the bits are those of linear_q8.cu; only the instruction is another. The dots of a group of
+// 128 inputs are exact int32, whoever adds them up.
 #include "shards.cuh"
 #include "wgmma.cuh"
 

@@ -50,5 +50,6 @@ __device__ __forceinline__ void wgmma_m64n64k32_s8(int* d, u64 a, u64 b, int add
 // Describes an operand of 32 inputs without swizzling. It is made of core matrices, 8 rows of 16 bytes in a row each:
 // `leading` bytes lie between the two halves of the inputs, `stride` bytes between one 8 rows and the next.
 __device__ __forceinline__ u64 wgmma_operand(const void* at, unsigned leading, unsigned stride) {
-  return (u64)((shared_address(at) & 0x3ffffu) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32;
+  u64 begin = (shared_address(at) & 0x3ffffu) >> 4;
+  return begin | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32;
 }

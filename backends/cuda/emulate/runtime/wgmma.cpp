@@ -153,7 +153,9 @@ void read_row(int16_t* to, const Operand& operand, int row) {
 
 // The sums of products of two rows; they can't overflow.
 int dot(const int16_t* a, const int16_t* b) {
-  auto at = [](const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
+  auto at = [](const int16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  };
   __m256i sums = _mm256_add_epi32(_mm256_madd_epi16(at(a), at(b)),
                                   _mm256_madd_epi16(at(a + 16), at(b + 16)));
   int lanes[8], sum = 0;

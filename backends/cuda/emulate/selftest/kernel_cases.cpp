@@ -123,8 +123,12 @@ void products(const Words& words) {
   std::vector<int> expected(64 * 64, 0);
   for (int tile = 0; tile < tiles; tile++) {
     for (int at = 0; at < 64 * 64; at++) {
-      const signed char *a = &in[tile * 4096 + at % 64 * 16], *b = &in[tile * 4096 + 2048 + at / 64 * 16];
-      for (int k = 0; k < 32; k++) expected[at] += a[k / 16 * 1024 + k % 16] * b[k / 16 * 1024 + k % 16];
+      const signed char* a = &in[tile * 4096 + at % 64 * 16];
+      const signed char* b = &in[tile * 4096 + 2048 + at / 64 * 16];
+      for (int k = 0; k < 32; k++) {
+        int input = k / 16 * 1024 + k % 16;
+        expected[at] += a[input] * b[input];
+      }
     }
   }
   unsigned threads = words.size() > 3 ? (unsigned)to_number(words[3]) : 128;
@@ -133,7 +137,8 @@ void products(const Words& words) {
     emulate_set_seed(seed);
     Buffer<signed char> device_in(in);
     Buffer<int> out(64 * 64);
-    OK(try_launch(nullptr, "product_tiles", 1, threads, 8192, out.pointer, device_in.pointer, tiles, fault));
+    OK(try_launch(nullptr, "product_tiles", 1, threads, 8192, out.pointer, device_in.pointer, tiles,
+                  fault));
     auto got = out.get();
     bool same = true;
     for (int t = 0; t < 128; t++) {
