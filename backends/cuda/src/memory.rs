@@ -211,6 +211,16 @@ impl Memory {
         waited.map_err(|error| DeviceError::driver(what, error))
     }
 
+    /// Bytes that can still be held: what the budget leaves, where the device has as much free.
+    ///
+    /// # Errors
+    /// If the driver does not say what is free.
+    pub fn room(&self) -> Result<usize, DeviceError> {
+        self.device.bind()?;
+        let (free, _) = self.device.memory_info()?;
+        Ok(self.budget.saturating_sub(self.num_bytes()).min(free))
+    }
+
     /// Bytes that are held.
     pub fn num_bytes(&self) -> usize {
         self.held.iter().map(|held| held.num_bytes).sum()

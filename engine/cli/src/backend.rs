@@ -87,12 +87,20 @@ impl AnyBackend {
         progress: &dyn Progress,
     ) -> Result<AnyBackend, Failure> {
         let (seq_len_max, num_blocks) = room(package, draft, engine);
+        // Without a word on the cache it takes what the other memory leaves.
+        let fit_blocks = engine.kv_blocks.is_none() && engine.kv_cache_gib.is_none();
+        let num_blocks = if fit_blocks {
+            useful_blocks(engine, seq_len_max)
+        } else {
+            num_blocks
+        };
         let options = CudaOptions {
             weights: match machine.weights {
                 WeightsKind::F32 => lockstep_cuda::WeightRule::F32,
                 WeightsKind::Q8 => lockstep_cuda::WeightRule::Q8,
             },
             num_blocks,
+            fit_blocks,
             num_rows: num_rows(engine),
             query_tokens_max: engine.max_num_batched_tokens,
             seq_len_max: Some(seq_len_max),
@@ -101,7 +109,7 @@ impl AnyBackend {
         };
         let models = (package, draft);
         let backend = cuda::load(device, models, &options, progress)?;
-        cuda::print_memory(&backend);
+        cuda::print_memory(&backend, &options);
         Ok(AnyBackend::Cuda(Box::new(backend)))
     }
 
@@ -263,12 +271,19 @@ fn num_blocks(block_bytes: usize, engine: &EngineArgs, seq_len_max: u32) -> u32 
     if let Some(blocks) = engine.kv_blocks {
         return blocks;
     }
-    let per_seq = seq_len_max.div_ceil(BLOCK_LEN);
-    let budget = engine.kv_cache_gib.max(0.0) * f64::from(1u32 << 30);
+    let gib = engine.kv_cache_gib.unwrap_or(KV_CACHE_GIB);
+    let budget = gib.max(0.0) * f64::from(1u32 << 30);
     let blocks = (budget / block_bytes as f64) as u32;
-    blocks
-        .min(per_seq.saturating_mul(engine.max_num_seqs))
-        .max(1)
+    blocks.min(useful_blocks(engine, seq_len_max)).max(1)
+}
+
+/// Memory of the KV cache where the flags say nothing and the machine's memory is no measure.
+const KV_CACHE_GIB: f64 = 1.0;
+
+/// Blocks that all running sequences fill if each is as long as it can be.
+fn useful_blocks(engine: &EngineArgs, seq_len_max: u32) -> u32 {
+    let per_seq = seq_len_max.div_ceil(BLOCK_LEN);
+    per_seq.saturating_mul(engine.max_num_seqs).max(1)
 }
 
 /// Bytes of a block: keys and values of 64 positions in every layer that has them, as 32-bit floats. A drafting

@@ -182,7 +182,7 @@ fn measure(
         max_num_batched_tokens: args.prompt_tokens.clamp(512, 4096),
         max_model_len: Some(seq_len + 1),
         kv_blocks: Some(batch_max * (seq_len.div_ceil(64) + 1)),
-        kv_cache_gib: 0.0,
+        kv_cache_gib: None,
         speculate: Speculation::OFF,
         drafters: DrafterArgs::default(),
         // What was computed once would not be measured again.

@@ -1,8 +1,9 @@
 //! A GPU from the command line: found or not, in words that say what to do next, and where its memory went.
 
 use crate::{backend::load_advice, exit::Failure, flags::CudaArgs};
-use lockstep_cuda::{CudaBackend, CudaError, CudaOptions, Device, DeviceError};
+use lockstep_cuda::{CudaBackend, CudaError, CudaOptions, Device, DeviceError, Region};
 use lockstep_package::{Package, Progress};
+use lockstep_step::{BLOCK_LEN, Backend};
 use std::path::PathBuf;
 
 /// Opens the device that the flags name.
@@ -63,11 +64,15 @@ pub fn load(
 }
 
 /// Says on standard error what is held on the device, and for what.
-pub fn print_memory(backend: &CudaBackend) {
+pub fn print_memory(backend: &CudaBackend, options: &CudaOptions) {
     let gib = |bytes: usize| bytes as f64 / f64::from(1u32 << 30);
     let table = backend.memory_table();
     for (region, bytes) in &table {
-        eprintln!("{:<14}{:>9.3} GiB", region.name(), gib(*bytes));
+        let remark = match region {
+            Region::Blocks => cache_remark(backend.limits().num_blocks, options),
+            _ => String::new(),
+        };
+        eprintln!("{:<14}{:>9.3} GiB{remark}", region.name(), gib(*bytes));
     }
     let sum = table.iter().map(|(_, bytes)| bytes).sum();
     let (name, architecture) = (backend.device().name(), backend.device().architecture());
@@ -76,6 +81,16 @@ pub fn print_memory(backend: &CudaBackend) {
         "device",
         gib(sum)
     );
+}
+
+/// How many blocks there are, and why as many.
+fn cache_remark(num_blocks: u32, options: &CudaOptions) -> String {
+    let why = match (options.fit_blocks, num_blocks < options.num_blocks) {
+        (false, _) => "as the flags say",
+        (true, true) => "what the memory budget leaves; --kv-cache-gib holds less",
+        (true, false) => "enough for --max-num-seqs of the longest sequences",
+    };
+    format!("  {num_blocks} blocks of {BLOCK_LEN} tokens: {why}")
 }
 
 fn failure(error: &DeviceError) -> Failure {

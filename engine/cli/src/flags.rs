@@ -134,9 +134,10 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", conflicts_with = "kv_cache_gib",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub kv_blocks: Option<u32>,
-    /// Memory of the KV cache, in GiB.
-    #[arg(long, value_name = "GIB", default_value_t = 1.0)]
-    pub kv_cache_gib: f64,
+    /// Memory of the KV cache, in GiB [default: 1 on a CPU; on a GPU what --device-memory-gib leaves, if
+    /// --max-num-seqs of the longest sequences could fill it].
+    #[arg(long, value_name = "GIB")]
+    pub kv_cache_gib: Option<f64>,
     /// Who proposes tokens to be checked together: off, or some of forced, suffix, ngram, mtp, draft_model, each
     /// with a depth where wanted, as in ngram,forced:7. Changes speed only.
     #[arg(long, value_name = "LIST", default_value_t = EngineConfig::default().speculation)]

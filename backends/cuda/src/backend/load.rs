@@ -2,6 +2,7 @@
 
 use super::slots::{Recent, Slots};
 use super::{CudaBackend, CudaError};
+use crate::DeviceError;
 use crate::device::Device;
 use crate::draft::{DraftModel, Drafters, Mtp, Rounds, SEQS_MAX};
 use crate::draw::DrawRequest;
@@ -28,6 +29,8 @@ pub struct CudaOptions {
     pub memory_bytes: Option<usize>,
     /// Blocks of the KV cache, of 64 positions each.
     pub num_blocks: u32,
+    /// Whether `num_blocks` are only the most, and as many are held as the budget leaves room for.
+    pub fit_blocks: bool,
     /// Rows of recurrent state; ignored where the model has none.
     pub num_rows: u32,
     /// The most query tokens of one step.
@@ -50,6 +53,7 @@ impl Default for CudaOptions {
             weights: WeightRule::Q8,
             memory_bytes: None,
             num_blocks: 64,
+            fit_blocks: false,
             num_rows: 64,
             query_tokens_max: 512,
             seq_len_max: None,
@@ -63,6 +67,9 @@ impl Default for CudaOptions {
 
 /// The most rows of logits that are held at once.
 const LOGITS_ROWS_MAX: usize = 256;
+
+/// The most blocks of the KV cache.
+const BLOCKS_MAX: usize = 1 << 24;
 
 /// A grid's second and third dimension have 16 bits, and rows are counted there.
 const ROWS_MAX: usize = 65_535;
@@ -99,9 +106,8 @@ impl CudaBackend {
         // Drafts are drawn from these rows, too.
         let num_logits = logits_rows.max(SEQS_MAX) * vocab_size;
         let logits = memory.claim(Region::Buffers, "logits", num_logits)?;
-        let blocks = (Region::Blocks, limits.num_blocks as usize);
         let rows = (Region::Rows, limits.num_rows as usize);
-        let kept = Kept::claim(&mut memory, &package.config, blocks, rows)?;
+        let kept = Kept::claim_rows(&mut memory, &package.config, rows)?;
         let buffers = Buffers::claim(&mut memory, rows_max, models.widths())?;
         let mut asked = || -> Result<(DrawRequest, Event), CudaError> {
             let asked = DrawRequest::new(device, &mut memory, (logits_rows, vocab_size))?;
@@ -109,7 +115,7 @@ impl CudaBackend {
         };
         let asked = [asked()?, asked()?];
         let sizes = (rows_max, table_width, vocab_size);
-        Ok(CudaBackend {
+        let mut backend = CudaBackend {
             kept,
             drafters: Drafters {
                 mtp: models.mtp,
@@ -136,7 +142,50 @@ impl CudaBackend {
             model: models.model,
             queue,
             memory,
-        })
+        };
+        // Last: they may take what is left.
+        backend.claim_blocks(options.fit_blocks)?;
+        Ok(backend)
+    }
+
+    /// Claims the blocks of the limits for all models, or as many of them as there is room for.
+    fn claim_blocks(&mut self, fit: bool) -> Result<(), CudaError> {
+        if fit {
+            let block_bytes = self.kept.block_bytes() + self.drafters.block_bytes();
+            self.limits.num_blocks =
+                fitting_blocks(&self.memory, block_bytes)?.min(self.limits.num_blocks);
+        }
+        let num_blocks = self.limits.num_blocks;
+        let blocks = (Region::Blocks, num_blocks as usize);
+        self.kept.claim_blocks(&mut self.memory, blocks)?;
+        self.drafters
+            .claim_blocks(&mut self.memory, num_blocks as usize)?;
+        let seq_len_max = self.limits.seq_len_max.min(num_blocks * BLOCK_LEN);
+        self.limits.seq_len_max = seq_len_max;
+        self.fixed = StepLayout::new(LayoutShape::Fixed {
+            query_tokens_max: self.graph_rows as u32,
+            seq_len_max,
+        });
+        Ok(())
+    }
+}
+
+/// What blocks leave of the room for them, for recorded graphs and for what the driver rounds up: this share of it,
+/// and at most so many bytes.
+const RESERVE_SHARE: usize = 32;
+const RESERVE_BYTES_MAX: usize = 256 << 20;
+
+/// How many blocks of this size there is room for.
+fn fitting_blocks(memory: &Memory, block_bytes: usize) -> Result<u32, CudaError> {
+    let room = memory.room()?;
+    let room = room - (room / RESERVE_SHARE).min(RESERVE_BYTES_MAX);
+    match room / block_bytes.max(1) {
+        0 => Err(CudaError::Device(DeviceError::Memory {
+            what: "a block of the KV cache".to_owned(),
+            needed: block_bytes,
+            available: room,
+        })),
+        num => Ok(num.min(BLOCKS_MAX) as u32),
     }
 }
 
@@ -155,14 +204,14 @@ impl Models {
         progress: &dyn Progress,
     ) -> Result<Models, CudaError> {
         let (rule, seq_len_max) = (options.weights, limits.seq_len_max as usize);
-        let sizes = (limits.query_tokens_max as usize, limits.num_blocks as usize);
+        let rows_max = limits.query_tokens_max as usize;
         let held = (&mut *memory, Region::Weights);
         let mut loader = Loader::new(package, rule, options.mtp, held, progress)?;
         let model = Model::load(&mut loader, seq_len_max);
         loader.region = Region::Drafters;
         let mtp = options
             .mtp
-            .then(|| Mtp::load(&mut loader, sizes))
+            .then(|| Mtp::load(&mut loader, rows_max))
             .transpose();
         loader.reader.finish();
         let (model, mtp) = (model?, mtp?);
@@ -197,7 +246,7 @@ impl Models {
 
 fn limits(package: &Package, options: &CudaOptions) -> Result<BackendLimits, CudaError> {
     let config = &package.config;
-    ensure_range("num_blocks", options.num_blocks as usize, 1..=1 << 24)?;
+    ensure_range("num_blocks", options.num_blocks as usize, 1..=BLOCKS_MAX)?;
     let query_tokens_max = options.query_tokens_max as usize;
     ensure_range("query_tokens_max", query_tokens_max, 1..=ROWS_MAX)?;
     let has_rows = Blueprint::of(config).num_state_layers() > 0;

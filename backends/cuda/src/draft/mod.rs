@@ -13,6 +13,7 @@ pub(crate) use rounds::Rounds;
 use crate::CudaError;
 use crate::DeviceError;
 use crate::layers::Step;
+use crate::memory::Memory;
 use crate::model::Model;
 use crate::queue::Queue;
 use lockstep_sampling::{Asked, proposals};
@@ -35,6 +36,27 @@ impl Drafters {
             ModelDrafter::Mtp => self.mtp.is_some(),
             ModelDrafter::DraftModel => self.draft_model.is_some(),
         }
+    }
+
+    /// Bytes that all of them keep of one block.
+    pub(crate) fn block_bytes(&self) -> usize {
+        let mtp = self.mtp.as_ref().map_or(0, Mtp::block_bytes);
+        mtp + self.draft_model.as_ref().map_or(0, DraftModel::block_bytes)
+    }
+
+    /// Claims memory for so many blocks of each.
+    pub(crate) fn claim_blocks(
+        &mut self,
+        memory: &mut Memory,
+        num_blocks: usize,
+    ) -> Result<(), CudaError> {
+        if let Some(mtp) = &mut self.mtp {
+            mtp.claim_blocks(memory, num_blocks)?;
+        }
+        if let Some(draft_model) = &mut self.draft_model {
+            draft_model.claim_blocks(memory, num_blocks)?;
+        }
+        Ok(())
     }
 
     /// Computes a step that the model has just computed.

@@ -3,7 +3,7 @@
 
 use super::{Rounds, SEQS_MAX};
 use crate::layers::Step;
-use crate::memory::{Ptr, Region};
+use crate::memory::{Memory, Ptr, Region};
 use crate::model::{Kept, Logits, Model};
 use crate::queue::Queue;
 use crate::step::{Buffers, Widths};
@@ -43,10 +43,9 @@ impl DraftModel {
         let num_rows = limits.num_rows as usize + 2 * SEQS_MAX;
         let rows_max = limits.query_tokens_max as usize;
         let region = Region::Drafters;
-        let blocks = (region, limits.num_blocks as usize);
         Ok(DraftModel {
             model: Model::load(loader, limits.seq_len_max as usize)?,
-            kept: Kept::claim(loader.memory, config, blocks, (region, num_rows))?,
+            kept: Kept::claim_rows(loader.memory, config, (region, num_rows))?,
             first_row: has_rows.then_some(limits.num_rows),
             x: loader
                 .memory
@@ -54,6 +53,21 @@ impl DraftModel {
             faults: loader.memory.claim(region, "faults", rows_max)?,
             digests: loader.memory.claim(region, "digests", SEQS_MAX)?,
         })
+    }
+
+    /// Bytes that it keeps of one block.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.kept.block_bytes()
+    }
+
+    /// Claims memory for so many blocks.
+    pub(super) fn claim_blocks(
+        &mut self,
+        memory: &mut Memory,
+        num_blocks: usize,
+    ) -> Result<(), CudaError> {
+        self.kept
+            .claim_blocks(memory, (Region::Drafters, num_blocks))
     }
 
     /// How wide the buffers of a step have to be.

@@ -46,15 +46,13 @@ impl Held {
     fn claim(
         memory: &mut Memory,
         config: &ModelConfig,
-        (rows_max, num_blocks): (usize, usize),
+        rows_max: usize,
     ) -> Result<Held, CudaError> {
         let (region, hidden) = (Region::Drafters, config.hidden_size);
-        let layers = (1, region, num_blocks);
-        let kept = Kept::of_layers(memory, config, layers, (0, region, 0))?;
         let mut floats = |what: &str, len: usize| memory.claim(region, what, len * hidden);
         Ok(Held {
-            kept,
-            outputs: floats("outputs by slot", num_blocks * BLOCK_LEN as usize)?,
+            kept: Kept::of_layers(config, 1),
+            outputs: Ptr::null(),
             normed: floats("outputs of a step", rows_max)?,
             embedded: floats("embeddings", rows_max)?,
             x: floats("hidden states of the head", rows_max)?,
@@ -77,10 +75,7 @@ enum Before {
 impl Mtp {
     /// # Panics
     /// If the architecture has no place for a head: the loader was made for one.
-    pub(crate) fn load(
-        loader: &mut Loader<'_>,
-        (rows_max, num_blocks): (usize, usize),
-    ) -> Result<Mtp, CudaError> {
+    pub(crate) fn load(loader: &mut Loader<'_>, rows_max: usize) -> Result<Mtp, CudaError> {
         let parts = loader.reader.blueprint().mtp.clone();
         let parts = parts.expect("a place for the head");
         let config = loader.config();
@@ -90,8 +85,31 @@ impl Mtp {
             fc: loader.matrix(&parts.fc)?,
             layer: Layer::load(loader, &parts.layer)?,
             norm: loader.norm(&parts.norm)?,
-            held: Held::claim(loader.memory, config, (rows_max, num_blocks))?,
+            held: Held::claim(loader.memory, config, rows_max)?,
         })
+    }
+
+    /// Floats of a block's outputs.
+    fn outputs_len(&self) -> usize {
+        BLOCK_LEN as usize * self.fc.n
+    }
+
+    /// Bytes that it keeps of one block.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.held.kept.block_bytes() + self.outputs_len() * size_of::<f32>()
+    }
+
+    /// Claims memory for so many blocks.
+    pub(super) fn claim_blocks(
+        &mut self,
+        memory: &mut Memory,
+        num_blocks: usize,
+    ) -> Result<(), CudaError> {
+        let blocks = (Region::Drafters, num_blocks);
+        self.held.kept.claim_blocks(memory, blocks)?;
+        let len = num_blocks * self.outputs_len();
+        self.held.outputs = memory.claim(Region::Drafters, "outputs by slot", len)?;
+        Ok(())
     }
 
     /// How wide the buffers of a step have to be.

@@ -30,7 +30,9 @@ pub(crate) struct Kept {
     // (layer, block, head, head_dim, 64) and (layer, block, head, 64, head_dim)
     keys: Ptr<f32>,
     values: Ptr<f32>,
-    // Floats of one layer.
+    // Layers that have keys and values, floats of one block of them, and of all blocks.
+    num_layers: usize,
+    block_len: usize,
     layer_len: usize,
     // (layer, row, convolution then heads)
     states: Ptr<f32>,
@@ -38,46 +40,54 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Memory for so many blocks and rows of a model, in the regions of each. What it holds means nothing.
-    pub(crate) fn claim(
+    /// Memory for so many rows of a model, in a region. It has no blocks yet. What it holds means nothing.
+    pub(crate) fn claim_rows(
         memory: &mut Memory,
         config: &ModelConfig,
-        (blocks, num_blocks): (Region, usize),
-        (rows, num_rows): (Region, usize),
+        (region, num_rows): (Region, usize),
     ) -> Result<Kept, CudaError> {
         let num_state_layers = Blueprint::of(config).num_state_layers();
         let num_layers = config.num_layers - num_state_layers;
-        Kept::of_layers(
-            memory,
-            config,
-            (num_layers, blocks, num_blocks),
-            (num_state_layers, rows, num_rows),
-        )
-    }
-
-    /// The same for so many layers of each kind.
-    pub(crate) fn of_layers(
-        memory: &mut Memory,
-        config: &ModelConfig,
-        (num_layers, blocks, num_blocks): (usize, Region, usize),
-        (num_state_layers, rows, num_rows): (usize, Region, usize),
-    ) -> Result<Kept, CudaError> {
-        let per_block = config.num_key_value_heads * config.head_dim * BLOCK_LEN as usize;
-        let layer_len = num_blocks * per_block;
         let state_layer_len = config
             .linear
             .map_or(0, |dims| num_rows * channels_and_state(&dims).1);
+        let states = num_state_layers * state_layer_len;
         Ok(Kept {
-            keys: memory.claim(blocks, "keys", num_layers * layer_len)?,
-            values: memory.claim(blocks, "values", num_layers * layer_len)?,
-            layer_len,
-            states: memory.claim(
-                rows,
-                "rows of recurrent state",
-                num_state_layers * state_layer_len,
-            )?,
+            states: memory.claim(region, "rows of recurrent state", states)?,
             state_layer_len,
+            ..Kept::of_layers(config, num_layers)
         })
+    }
+
+    /// For so many layers of attention, without blocks yet and without rows.
+    pub(crate) fn of_layers(config: &ModelConfig, num_layers: usize) -> Kept {
+        Kept {
+            keys: Ptr::null(),
+            values: Ptr::null(),
+            num_layers,
+            block_len: config.num_key_value_heads * config.head_dim * BLOCK_LEN as usize,
+            layer_len: 0,
+            states: Ptr::null(),
+            state_layer_len: 0,
+        }
+    }
+
+    /// Bytes of one block: keys and values in every layer that has them.
+    pub(crate) fn block_bytes(&self) -> usize {
+        2 * self.num_layers * self.block_len * size_of::<f32>()
+    }
+
+    /// Claims memory for so many blocks.
+    pub(crate) fn claim_blocks(
+        &mut self,
+        memory: &mut Memory,
+        (region, num_blocks): (Region, usize),
+    ) -> Result<(), CudaError> {
+        self.layer_len = num_blocks * self.block_len;
+        let len = self.num_layers * self.layer_len;
+        self.keys = memory.claim(region, "keys", len)?;
+        self.values = memory.claim(region, "values", len)?;
+        Ok(())
     }
 
     /// Keys and values of a layer.

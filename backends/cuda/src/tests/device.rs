@@ -63,6 +63,89 @@ fn too_little_memory_is_refused_before_anything_runs() {
 }
 
 #[test]
+fn the_cache_takes_what_the_budget_leaves() {
+    let package = open("llama");
+    let mut options = CudaOptions {
+        num_blocks: 1 << 20,
+        fit_blocks: true,
+        seq_len_max: Some(256),
+        query_tokens_max: 16,
+        ..CudaOptions::default()
+    };
+    let held = |backend: &CudaBackend| -> usize {
+        let table = backend.memory_table();
+        table.iter().map(|(_, bytes)| bytes).sum()
+    };
+    // What a block takes, and all else: with blocks enough for the longest sequence.
+    let with = |num_blocks| CudaOptions {
+        num_blocks,
+        fit_blocks: false,
+        ..options.clone()
+    };
+    let [four, five] = [4, 5].map(|num| held(&load(&with(num)).expect("room enough")));
+    let per_block = five - four;
+    let rest = four - 4 * per_block;
+    let config = &package.config;
+    let floats = 2 * config.num_layers * config.num_key_value_heads * config.head_dim * 64;
+    assert_eq!(per_block, floats * size_of::<f32>());
+    // A thirty-second of the room is kept free.
+    for blocks in [31, 62, 310] {
+        options.memory_bytes = Some(rest + blocks * per_block * 32 / 31 + 1);
+        let mut backend = load(&options).expect("room enough");
+        assert_eq!(backend.limits().num_blocks as usize, blocks);
+        assert_eq!(held(&backend), rest + blocks * per_block);
+        assert_eq!(backend.limits().seq_len_max, 256);
+        run(&mut backend, 0).expect("a step in such a cache");
+    }
+    // No more than asked for, and a sequence is no longer than the cache.
+    options.num_blocks = 7;
+    assert_eq!(load(&options).expect("room").limits().num_blocks, 7);
+    options.num_blocks = 1 << 20;
+    options.memory_bytes = Some(rest + per_block * 5 / 2);
+    let backend = load(&options).expect("room enough");
+    assert_eq!(backend.limits().num_blocks, 2);
+    assert_eq!(backend.limits().seq_len_max, 128);
+    // And without room for one it says so.
+    options.memory_bytes = Some(rest + per_block - 1);
+    match load(&options) {
+        Err(CudaError::Device(DeviceError::Memory { what, needed, .. })) => {
+            assert_eq!(
+                (what.as_str(), needed),
+                ("a block of the KV cache", per_block)
+            );
+        }
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+#[test]
+fn the_cache_pays_for_all_drafters() {
+    for (name, draft) in [("qwen3_5", None), ("llama", Some("llama"))] {
+        let (package, draft) = (open(name), draft.map(open));
+        let options = CudaOptions {
+            num_blocks: 1 << 20,
+            fit_blocks: true,
+            memory_bytes: Some(64 << 20),
+            mtp: package.has_mtp(),
+            seq_len_max: Some(256),
+            query_tokens_max: 16,
+            num_rows: 4,
+            ..CudaOptions::default()
+        };
+        let models = (&package, draft.as_ref());
+        let backend = CudaBackend::load(&open_device(), models, &options, &NoProgress);
+        let table = backend.expect("room enough").memory_table();
+        let held: usize = table.iter().map(|(_, bytes)| bytes).sum();
+        // All but the reserve and part of a block.
+        let left = (64 << 20) - held;
+        assert!(
+            ((64 << 10)..(64 << 20) / 16).contains(&left),
+            "{name}: {left} left"
+        );
+    }
+}
+
+#[test]
 fn a_step_that_is_recorded_says_what_it_says_otherwise() {
     let options = |graph_rows| CudaOptions {
         seq_len_max: Some(256),
