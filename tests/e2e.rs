@@ -5,6 +5,7 @@ mod bad_input;
 mod bench_scheduler;
 mod bench_serve;
 mod bisect;
+mod captures;
 mod chat;
 mod commands;
 mod constraints;
@@ -32,7 +33,9 @@ fn lockstep(args: &[&str]) -> Command {
     command
         .args(args)
         .env_remove("LOCKSTEP_MODEL")
-        .env_remove("LOCKSTEP_API_KEY");
+        .env_remove("LOCKSTEP_API_KEY")
+        .env_remove("LOCKSTEP_ADMIN_KEY")
+        .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

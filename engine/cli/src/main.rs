@@ -6,6 +6,7 @@ mod answer;
 mod backend;
 mod bench;
 mod bisect;
+mod captures;
 mod chat;
 mod check_logits;
 mod cuda;
@@ -22,6 +23,8 @@ mod masks;
 mod parse;
 mod pins;
 mod pipe;
+mod record;
+mod replay;
 mod selftest;
 mod serve;
 mod session;
@@ -65,6 +68,7 @@ enum Command {
     Parse(parse::ParseArgs),
     Masks(masks::MasksArgs),
     Law(law::LawArgs),
+    Replay(replay::ReplayArgs),
     Pins(pins::PinsArgs),
     Bisect(bisect::BisectArgs),
     Selftest(selftest::SelftestArgs),
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
         Command::Parse(args) => parse::run(&args),
         Command::Masks(args) => masks::run(&args),
         Command::Law(args) => law::run(&args),
+        Command::Replay(args) => replay::run(args),
         Command::Pins(args) => pins::run(&args),
         Command::Bisect(args) => bisect::run(&args),
         Command::Selftest(args) => selftest::run(&args),

@@ -4,6 +4,7 @@
 use crate::{
     exit::{Exit, Failure},
     flags::{EngineArgs, MachineArgs, ModelArgs},
+    record::{About, RecordArgs},
     session::Served,
     terminal::Paint,
 };
@@ -12,6 +13,7 @@ use lockstep_core::EngineConfig;
 use lockstep_server::{
     DeliveryPolicy, Limits, SamplingPolicy, Server, ServerConfig, ServerHandle, ToolGrammar,
 };
+use lockstep_step::Backend;
 use std::{
     fs,
     io::{self, IsTerminal, Write},
@@ -95,6 +97,8 @@ pub struct ServeArgs {
     machine: MachineArgs,
     #[command(flatten, next_help_heading = "Engine")]
     engine: EngineArgs,
+    #[command(flatten, next_help_heading = "Captures")]
+    record: RecordArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -152,8 +156,19 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
         engine,
         backend,
         about,
+        config: engine_config,
     } = Served::open(&args.model, &args.machine, &args.engine, adjust)?;
     let config = server_config(args, &package.name, api_keys);
+    let recording = args.record.begin(&About {
+        package: &package,
+        limits: backend.limits(),
+        backend: backend.describe(),
+        engine: &engine_config,
+        machine: &args.machine,
+    })?;
+    if let Some(recording) = &recording {
+        tracing::info!("captures go to {}", recording.folder().display());
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -166,12 +181,19 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
                 .await
                 .map_err(|error| Failure::usage(error, "choose with --host, --port, --api-key"))?;
         let local = listener.local_addr().map_err(Failure::failed)?;
-        let model = config.model_names.first().cloned().unwrap_or_default();
-        let server = Server::new(config, Arc::new(package), engine, backend);
+        let name = config.model_names.first().cloned().unwrap_or_default();
+        let model = Arc::new(package);
+        let server = match &recording {
+            Some(recording) => {
+                let captures = recording.captures.clone();
+                Server::recorded(config, model, engine, backend, captures)
+            }
+            None => Server::new(config, model, engine, backend),
+        };
         let server = server.map_err(Failure::failed)?;
         let handle = server.handle();
         let drained = tokio::spawn(drain_on_signal(handle.clone(), args.grace_seconds));
-        announce(&about, local, &model).map_err(Failure::failed)?;
+        announce(&about, local, &name).map_err(Failure::failed)?;
         lockstep_server::serve(listener, server)
             .await
             .map_err(Failure::failed)?;
@@ -181,6 +203,9 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
             None => Ok(()),
         }
     });
+    if let Some(recording) = &recording {
+        recording.flush();
+    }
     // Connections of clients that don't read must not keep the process.
     runtime.shutdown_background();
     result

@@ -166,6 +166,8 @@ pub struct Served {
     pub backend: AnyBackend,
     /// What computes, in words.
     pub about: String,
+    /// What the engine was told.
+    pub config: EngineConfig,
 }
 
 impl Served {
@@ -205,6 +207,7 @@ impl Served {
             engine,
             backend,
             about,
+            config,
         })
     }
 }

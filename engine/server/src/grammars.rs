@@ -101,6 +101,13 @@ impl Grammars {
         made.map_err(|error| asked.refusal(&error))
     }
 
+    /// The same of a constraint that nobody asked for by a field.
+    pub(crate) fn matcher_of(&self, constraint: &Constraint) -> Result<Option<Boundary>, String> {
+        let compiler = self.compiler.as_ref().map_err(Clone::clone)?;
+        let made = compiler.matcher(constraint);
+        made.map_err(|error| error.to_string())
+    }
+
     /// The grammars behind a constraint, as text.
     pub(crate) fn explain(&self, asked: &AskedConstraint) -> Result<Vec<String>, ApiError> {
         let texts = self.compiler(asked)?.explain(&asked.constraint);

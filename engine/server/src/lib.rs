@@ -8,6 +8,7 @@
 mod answer;
 mod anthropic;
 pub mod automaton;
+mod captures;
 mod constraint;
 mod driver;
 mod generation;
@@ -27,6 +28,7 @@ mod state;
 mod structured;
 mod time;
 
+pub use captures::{Archive, Captures};
 pub use model::{
     ChatModel, ChatPrompt, ModelContract, ModelError, SamplingDefaults, SamplingRanges, tag_format,
     vocabulary,

@@ -11,7 +11,7 @@ use crate::model::ChatModel;
 use crate::openai::{chat_request, completions};
 use crate::state::{ServerConfig, Shared};
 use lockstep_core::Request;
-use lockstep_grammar::Boundary;
+use lockstep_grammar::{Boundary, Constraint};
 use lockstep_step::TokenId;
 use serde_json::Value;
 use std::fmt;
@@ -117,6 +117,15 @@ impl RequestReader {
             Some(asked) => Ok(self.shared.grammars.matcher_now(asked)?),
             None => Ok(None),
         }
+    }
+
+    /// The same from the text of a constraint, as captures have it.
+    ///
+    /// # Errors
+    /// If it is no constraint, or can't be held by this model.
+    pub fn matcher_of(&self, source: &str) -> Result<Option<Boundary>, String> {
+        let constraint = Constraint::from_source(source)?;
+        self.shared.grammars.matcher_of(&constraint)
     }
 
     /// What the engine would be asked for the first choice, as often as is wanted.

@@ -2,6 +2,7 @@
 //!
 //! Settings are fixed when the server starts; nothing here may change an answer afterwards.
 
+use crate::captures::Captures;
 use crate::driver::{Driver, Input, Status};
 use crate::grammars::Grammars;
 use crate::http::router;
@@ -116,6 +117,8 @@ pub struct ServerConfig {
     /// Threads that fill the masks of constrained sequences while the forward pass runs; 0 fills them
     /// after it. They change speed and never an answer.
     pub mask_threads: usize,
+    /// What records, and gives captures out.
+    pub captures: Option<Captures>,
     /// A pause after each step, which stands for a model's time in simulations and tests.
     pub step_pause: Option<Duration>,
 }
@@ -135,6 +138,7 @@ impl ServerConfig {
             retry_after_s: 1,
             keep_alive: Duration::from_secs(15),
             mask_threads: 2,
+            captures: None,
             step_pause: None,
         }
     }
@@ -219,6 +223,27 @@ impl Server {
         B::Forward: Send,
     {
         Server::observed(config, model, engine, backend, Box::new(Nobody))
+    }
+
+    /// The same, with everything recorded.
+    ///
+    /// # Errors
+    /// As [`new`](Server::new).
+    pub fn recorded<B>(
+        mut config: ServerConfig,
+        model: Arc<dyn ChatModel>,
+        engine: Engine,
+        backend: B,
+        captures: Captures,
+    ) -> std::io::Result<Server>
+    where
+        B: Backend + Send + 'static,
+        B::Forward: Send,
+    {
+        let recorder = captures.recorder.clone();
+        let backend = recorder.around(backend);
+        config.captures = Some(captures);
+        Server::observed(config, model, engine, backend, Box::new(recorder))
     }
 
     /// The same, with somebody who watches the engine's loop.

@@ -6,7 +6,7 @@ use crate::http::auth;
 use crate::http::body::read_json;
 use crate::http::error::{Api, ApiError, json_response};
 use crate::state::Shared;
-use crate::{anthropic, openai};
+use crate::{anthropic, captures, openai};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{MatchedPath, Path, Request, State};
@@ -42,10 +42,21 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("GET", "/ready", "whether it takes work"),
     ("GET", "/metrics", "Prometheus metrics"),
     ("GET", "/version", "which program this is"),
+    (
+        "GET",
+        "/captures/{x-request-id}",
+        "what was recorded of a request, for holders of the admin key",
+    ),
 ];
 
 /// Routes that anybody may see, key or not.
 const OPEN: &[&str] = &["/health", "/ready", "/metrics"];
+
+/// Where captures are: their own keys open it.
+const CAPTURES: &str = "/captures/{id}";
+
+/// Routes whose responses are part of a capture.
+const GENERATING: &[&str] = &["/v1/chat/completions", "/v1/completions", "/v1/messages"];
 
 /// The id that a response carries, and which API the client speaks.
 #[derive(Clone, Debug)]
@@ -64,6 +75,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
         .route("/version", get(version))
+        .route(CAPTURES, get(capture))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
         .route("/v1/chat/completions", post(chat))
@@ -87,7 +99,7 @@ async fn around(State(shared): App, mut request: Request, next: Next) -> Respons
     };
     let route = request.extensions().get::<MatchedPath>();
     let route = route.map_or("none", MatchedPath::as_str).to_string();
-    let is_open = OPEN.contains(&path.as_str());
+    let is_open = OPEN.contains(&path.as_str()) || route == CAPTURES;
     let allowed = match is_open {
         true => Ok(()),
         false => auth::check(&shared.config.api_keys, request.headers()),
@@ -99,6 +111,11 @@ async fn around(State(shared): App, mut request: Request, next: Next) -> Respons
         }
         Err(error) => refuse(&shared, &caller, &error),
     };
+    if let Some(captures) = &shared.config.captures
+        && GENERATING.contains(&route.as_str())
+    {
+        response = captures::tapped(&captures.recorder, &caller.request_id, response);
+    }
     let status = response.status().as_u16();
     let labels = format!("route=\"{route}\",status=\"{status}\"");
     shared
@@ -278,8 +295,30 @@ async fn ready(State(shared): App) -> Response<Body> {
 
 async fn metrics(State(shared): App) -> Response<Body> {
     let healthy = shared.status.stopped().is_none();
+    if let Some(captures) = &shared.config.captures {
+        let lost = captures.archive.num_lost();
+        shared
+            .metrics
+            .set("lockstep_capture_records_lost", "", lost as f64);
+    }
     let page = shared.metrics.render_with(healthy);
     text(page, "text/plain; version=0.0.4; charset=utf-8")
+}
+
+async fn capture(
+    State(shared): App,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Response<Body> {
+    let result = match id {
+        Ok(Path(id)) => captures::answer(&shared, &headers, &id).await,
+        Err(_) => {
+            let message = "the request's id in the path is not UTF-8";
+            Err(ApiError::new(400, "invalid_utf8", message))
+        }
+    };
+    finish(&shared, &caller, result)
 }
 
 async fn version() -> Response<Body> {

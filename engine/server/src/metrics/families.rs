@@ -242,6 +242,11 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Times that a model could not be asked for drafts.",
     ),
+    (
+        "lockstep_capture_records_lost",
+        Kind::Gauge,
+        "Records missing in captures: they came too fast, or the disk did not take them.",
+    ),
     ("lockstep_steps_total", Kind::Counter, "Steps planned."),
     (
         "lockstep_steps_overlapped_total",

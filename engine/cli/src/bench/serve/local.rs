@@ -35,6 +35,7 @@ impl Local {
             engine,
             backend,
             about,
+            ..
         } = Served::open(model, machine, engine, |_| ())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
