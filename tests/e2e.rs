@@ -2,6 +2,7 @@
 //! may reach into a crate of the engine.
 
 mod bad_input;
+mod battery;
 mod bench_scheduler;
 mod bench_serve;
 mod bisect;
@@ -18,6 +19,7 @@ mod masks;
 mod models;
 mod pins;
 mod running;
+mod scripted;
 mod serve;
 
 use serde_json::Value;

@@ -17,6 +17,7 @@ fn help_has_examples() {
         "check-logits",
         "law",
         "pins",
+        "battery",
         "bisect",
     ];
     for command in commands {

@@ -153,6 +153,7 @@ fn links_between_documents_lead_somewhere() {
         "GLOSSARY",
         "STYLE",
         "MODELS",
+        "battery",
         "bisect",
     ];
     let mut pages: Vec<String> = docs.iter().map(|name| format!("docs/{name}.md")).collect();

@@ -8,7 +8,6 @@ mod machine;
 mod masks;
 mod scheduler;
 mod serve;
-mod statistics;
 mod work;
 
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
         OverlapKind, RejectedKind, WeightsKind,
     },
     session::{self, Session},
+    statistics::median,
     terminal::{Bars, Paint},
 };
 use contention::{Contention, Meter};
@@ -26,7 +26,6 @@ use lockstep_core::Speculation;
 use lockstep_package::{Package, Progress};
 use lockstep_step::{SamplingParams, TokenId};
 use serde_json::{Value, json};
-use statistics::median;
 use std::{process::ExitCode, sync::Arc, time::Instant};
 use work::Work;
 

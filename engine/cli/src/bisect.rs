@@ -26,7 +26,7 @@ use trial::Checker;
 const EXAMPLES: &str = "\
 A settings file is TOML; a difference is one dotted key. CMD is run by sh with the path of a file
 between the two: {} in it becomes the path, which LOCKSTEP_SETTINGS holds as well. It ends with 0
-for good, 1 for bad, and anything else if it could not say.
+for good, 1 for bad, and anything else if it could not say, as `lockstep battery` does.
 
 Examples:
   lockstep bisect --good old.toml --bad new.toml --check './check.sh {}'

@@ -4,10 +4,11 @@
 use crate::terminal::Paint;
 use std::{fmt::Display, process::ExitCode};
 
-/// Why the program ended. The numbers are listed in `docs/user/install.md`; 1 is a check that failed, which
-/// is what a command was asked for and no failure of its own.
+/// Why the program ended. The numbers are listed in `docs/user/install.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
+    /// A check failed, which is what a command was asked for and no failure of its own.
+    Check = 1,
     /// The command line is wrong; clap ends with the same code.
     Usage = 2,
     /// An input can't be used: a model, a prompt, a tools file.

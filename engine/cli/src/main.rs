@@ -4,11 +4,13 @@
 
 mod answer;
 mod backend;
+mod battery;
 mod bench;
 mod bisect;
 mod captures;
 mod chat;
 mod check_logits;
+mod client;
 mod cuda;
 mod dialogue;
 mod exit;
@@ -28,6 +30,7 @@ mod replay;
 mod selftest;
 mod serve;
 mod session;
+mod statistics;
 mod terminal;
 mod tools;
 
@@ -70,6 +73,7 @@ enum Command {
     Law(law::LawArgs),
     Replay(replay::ReplayArgs),
     Pins(pins::PinsArgs),
+    Battery(battery::BatteryArgs),
     Bisect(bisect::BisectArgs),
     Selftest(selftest::SelftestArgs),
 }
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Law(args) => law::run(&args),
         Command::Replay(args) => replay::run(args),
         Command::Pins(args) => pins::run(&args),
+        Command::Battery(args) => battery::run(&args),
         Command::Bisect(args) => bisect::run(&args),
         Command::Selftest(args) => selftest::run(&args),
     }

@@ -2,7 +2,7 @@
 //! beside every benchmark, since both change with the neighbours. It must never use the engine's kernels:
 //! they are what is compared with these figures.
 
-use super::statistics::median;
+use crate::statistics::median;
 use std::{hint::black_box, sync::Barrier, thread, time::Instant};
 
 /// Bytes that are read: far more than any cache holds.

@@ -5,7 +5,7 @@
 mod outputs;
 mod vocabularies;
 
-use super::statistics::{median, quantile};
+use crate::statistics::{median, quantile};
 use crate::{
     exit::Failure,
     flags::ModelArgs,

@@ -4,13 +4,10 @@
 mod stub;
 mod table;
 
-use super::{
-    contention::Meter,
-    host,
-    statistics::{mean, quantile},
-};
+use super::{contention::Meter, host};
 use crate::{
     exit::Failure,
+    statistics::{mean, quantile},
     terminal::{Bars, Paint},
 };
 use clap::ValueEnum;

@@ -3,9 +3,7 @@
 
 mod arrivals;
 mod counters;
-mod endpoint;
 mod load;
-mod local;
 mod report;
 mod stream;
 mod table;
@@ -13,21 +11,22 @@ mod workload;
 
 use super::{contention::Meter, host};
 use crate::{
+    client::{
+        endpoint::{Endpoint, Fault},
+        target::{Target, TargetArgs},
+    },
     exit::{Exit, Failure},
-    flags::{EngineArgs, MachineArgs, ModelArgs},
     terminal::{Bars, Paint},
 };
 use clap::ValueEnum;
 use counters::Counters;
-use endpoint::{Endpoint, Fault};
 use load::Pace;
-use local::Local;
 use lockstep_package::{EMBEDDED_BATTERY, Progress};
 use serde_json::{Value, json};
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 use workload::{Requests, Shape, Workload};
 
@@ -46,20 +45,6 @@ Without --url, server and clients share this process.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct LoadArgs {
-    /// A running server of the OpenAI API, as http://HOST:PORT/v1; without it one is started here.
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
-    /// The key that the server wants.
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "LOCKSTEP_API_KEY",
-        hide_env_values = true
-    )]
-    api_key: Option<String>,
-    /// The model's name in the API [default: the first that the server lists].
-    #[arg(long, value_name = "NAME")]
-    api_model: Option<String>,
     /// What is asked.
     #[arg(long, value_enum, default_value_t = Workload::ToolCall)]
     workload: Workload,
@@ -96,22 +81,15 @@ pub struct LoadArgs {
     /// Who may find another's prompt in the server's prefix cache.
     #[arg(long, value_enum, default_value_t = SaltKind::Run)]
     cache_salt: SaltKind,
-    /// How long a server may say nothing before a request counts as failed.
-    #[arg(long, value_name = "S", default_value_t = 300,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout_seconds: u64,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
     /// Writes the JSON to a file, with a line on every request.
     #[arg(long, value_name = "FILE.json")]
     save: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Model, without --url")]
-    model: ModelArgs,
-    #[command(flatten, next_help_heading = "Machine, without --url")]
-    machine: MachineArgs,
-    #[command(flatten, next_help_heading = "Engine, without --url")]
-    engine: EngineArgs,
+    /// Of the OpenAI API.
+    #[command(flatten)]
+    server: TargetArgs,
 }
 
 /// Which requests share a `cache_salt`.
@@ -133,16 +111,9 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A server to be measured.
-struct Target {
-    endpoint: Endpoint,
-    model: String,
-    local: Option<Local>,
-}
-
 /// Runs the command.
 pub fn run(args: &LoadArgs) -> Result<(), Failure> {
-    if cfg!(debug_assertions) && args.url.is_none() {
+    if cfg!(debug_assertions) && args.server.url.is_none() {
         let paint = Paint::stderr();
         let note = "this is a debug build: figures of a release build count";
         eprintln!("{}", paint.yellow(note));
@@ -153,7 +124,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         let opened = options.create(true).append(true).open(path);
         opened.map_err(|error| unwritable(path, &error))?;
     }
-    let target = target(args)?;
+    let target = Target::find(&args.server)?;
     let requests = requests(args, &target)?;
     let loads: Vec<(Pace, Value)> = match args.rate.as_slice() {
         [] => args.concurrency.iter().map(|num| closed(*num)).collect(),
@@ -165,9 +136,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         run["load"] = about;
         runs.push(run);
     }
-    if let Some(reason) = target.local.as_ref().and_then(Local::stopped) {
-        return Err(Failure::failed(format!("the engine stopped: {reason}")));
-    }
+    target.still_runs()?;
     let mut report = whole(args, &target, &requests, runs);
     if let Some(path) = &args.save {
         fs::write(path, format!("{report:#}\n")).map_err(|error| unwritable(path, &error))?;
@@ -196,36 +165,6 @@ fn closed(concurrency: u64) -> (Pace, Value) {
 fn open(rate: f64, args: &LoadArgs) -> (Pace, Value) {
     let times = arrivals::arrivals(rate, args.requests, args.seed);
     (Pace::Open(times), json!({"kind": "open", "rate": rate}))
-}
-
-/// Finds the server, or starts one.
-fn target(args: &LoadArgs) -> Result<Target, Failure> {
-    let timeout = Duration::from_secs(args.timeout_seconds);
-    let (url, key, local) = match &args.url {
-        Some(url) => (url.clone(), args.api_key.as_deref(), None),
-        None => {
-            let local = Local::start(&args.model, &args.machine, &args.engine)?;
-            (format!("http://{}/v1", local.address), None, Some(local))
-        }
-    };
-    let endpoint = Endpoint::new(&url, key, timeout)
-        .map_err(|error| Failure::usage(format!("--url: {error}"), ""))?;
-    let unreachable = |what: String| {
-        let next = "start a server with `lockstep serve`, or leave --url out";
-        Failure::input(format!("{}: {what}", endpoint.url()), next)
-    };
-    let models = endpoint.get("/models");
-    let models =
-        models.map_err(|fault| unreachable(format!("{}: {}", fault.code, fault.message)))?;
-    let models: Value = serde_json::from_str(&models).unwrap_or_default();
-    let first = models["data"][0]["id"].as_str();
-    let model = args.api_model.as_deref().or(first);
-    let model = model.ok_or_else(|| unreachable("it lists no model".to_owned()))?;
-    Ok(Target {
-        model: model.to_owned(),
-        endpoint,
-        local,
-    })
 }
 
 fn requests(args: &LoadArgs, target: &Target) -> Result<Requests, Failure> {
@@ -333,10 +272,6 @@ fn measure(
 }
 
 fn whole(args: &LoadArgs, target: &Target, requests: &Requests, runs: Vec<Value>) -> Value {
-    let about = match &target.local {
-        Some(local) => local.about.clone(),
-        None => format!("{} at {}", target.model, target.endpoint.url()),
-    };
     let synthetic = args.workload == Workload::Synthetic;
     json!({
         "benchmark": "serve",
@@ -345,8 +280,8 @@ fn whole(args: &LoadArgs, target: &Target, requests: &Requests, runs: Vec<Value>
         "command_line": without_key(env::args().collect()),
         "machine": host::about(),
         "server": {
-            "about": about,
-            "url": args.url,
+            "about": target.about(),
+            "url": args.server.url,
             "model": target.model,
             "in_process": target.local.is_some(),
         },

@@ -2,17 +2,15 @@
 //! answered, or open, requests arriving whatever becomes of the earlier ones. It must never send a request
 //! again, nor begin to time one later than it was due.
 
-use super::{
+use super::stream::{Answer, ChatStream};
+use crate::client::{
     endpoint::{Endpoint, Fault},
-    stream::{Answer, ChatStream, Events},
+    events::Events,
+    pool,
 };
 use serde_json::Value;
 use std::{
     io::BufReader,
-    sync::{
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
     thread,
     time::{Duration, Instant},
 };
@@ -20,9 +18,6 @@ use std::{
 /// Connections of an open loop that are open at once. A request that is due beyond them waits, and its
 /// time runs.
 pub const OPEN_MAX: u64 = 512;
-
-/// Threads of clients do little: the default stack would be a thousand times what they need.
-const STACK_BYTES: usize = 512 << 10;
 
 /// When requests are sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,35 +63,17 @@ pub fn run(
         Pace::Closed(concurrency) => *concurrency,
         Pace::Open(_) => OPEN_MAX,
     };
-    let next = AtomicU64::new(0);
     let start = Instant::now();
-    let client = |sender: mpsc::Sender<Outcome>| {
-        loop {
-            let idx = next.fetch_add(1, Ordering::Relaxed);
-            if idx >= num {
-                return;
-            }
-            let outcome = one(endpoint, pace, idx, body(idx), start);
-            // The receiver waits for every sender.
-            let _ = sender.send(outcome);
-        }
-    };
-    let (sender, receiver) = mpsc::channel();
-    let client = &client;
-    let mut outcomes: Vec<Outcome> = thread::scope(|scope| {
-        for _ in 0..num_clients.min(num) {
-            let sender = sender.clone();
-            let builder = thread::Builder::new().stack_size(STACK_BYTES);
-            let made = builder.spawn_scoped(scope, move || client(sender));
-            if let Err(error) = made {
-                // Those that run must not begin another.
-                next.store(num, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-        drop(sender);
-        Ok(receiver.iter().inspect(|_| on_done()).collect())
-    })?;
+    let mut outcomes = Vec::new();
+    pool::run(
+        (num_clients, num),
+        &|idx| one(endpoint, pace, idx, body(idx), start),
+        &mut |outcome: Outcome| {
+            outcomes.push(outcome);
+            on_done();
+            true
+        },
+    )?;
     let seconds = start.elapsed().as_secs_f64();
     outcomes.sort_by_key(|outcome| outcome.idx);
     Ok(Run { outcomes, seconds })

@@ -3,7 +3,7 @@
 
 use super::load::Run;
 use super::stream::Answer;
-use crate::bench::statistics::{mean, quantile, weighted_mean};
+use crate::statistics::{mean, quantile, weighted_mean};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ pub fn samples(run: &Run) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::serve::{endpoint::Fault, load::Outcome};
+    use crate::{bench::serve::load::Outcome, client::endpoint::Fault};
 
     fn outcome(idx: u64, result: Result<Answer, Fault>) -> Outcome {
         Outcome {

@@ -173,7 +173,10 @@ fn figure(value: &Value, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::serve::{endpoint::Fault, load::Outcome, load::Run, report};
+    use crate::{
+        bench::serve::{load::Outcome, load::Run, report},
+        client::endpoint::Fault,
+    };
     use serde_json::json;
 
     #[test]

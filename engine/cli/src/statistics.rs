@@ -1,4 +1,6 @@
-//! The few statistics that a benchmark states.
+//! The few statistics that a benchmark or a battery states.
+
+pub mod exact;
 
 /// The middle value, or the mean of the two in the middle.
 ///

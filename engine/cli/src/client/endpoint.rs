@@ -1,4 +1,4 @@
-//! The server that is measured, as a client sees it: one HTTP/1.1 exchange per connection, over the
+//! A server's address, and one HTTP/1.1 exchange per connection with it, over the
 //! standard library's sockets. It must never retry: what fails is counted as it failed.
 
 use std::{
@@ -139,13 +139,15 @@ impl Endpoint {
             stream.set_write_timeout(Some(self.timeout))
         };
         set_up(&stream).map_err(|error| Fault::io(&error))?;
+        // Anthropic's API knows the key by another name, and wants a version; others pass over both.
         let key = match &self.api_key {
-            Some(key) => format!("authorization: Bearer {key}\r\n"),
+            Some(key) => format!("authorization: Bearer {key}\r\nx-api-key: {key}\r\n"),
             None => String::new(),
         };
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{key}\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+             anthropic-version: 2023-06-01\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
             self.authority,
             body.len()
         );
@@ -210,16 +212,29 @@ impl<R: BufRead> Response<R> {
     ///
     /// # Errors
     /// Any status but 200, with the server's own message.
-    pub fn whole(mut self) -> Result<String, Fault> {
-        let mut bytes = Vec::new();
-        let read = self.body.by_ref().take(WHOLE_BODY_MAX);
-        let read = { read }.read_to_end(&mut bytes);
+    pub fn whole(self) -> Result<String, Fault> {
+        let status = self.status;
+        let (bytes, broken) = self.bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        if self.status != 200 {
-            return Err(Fault::new(self.status, server_message(&text)));
+        if status != 200 {
+            return Err(Fault::new(status, server_message(&text)));
         }
-        read.map_err(|error| Fault::io(&error))?;
-        Ok(text)
+        broken.map_or(Ok(text), Err)
+    }
+
+    /// The body as far as it came, and what broke it off.
+    pub fn bytes(self) -> (Vec<u8>, Option<Fault>) {
+        let mut bytes = Vec::new();
+        let read = self.body.take(WHOLE_BODY_MAX).read_to_end(&mut bytes);
+        let broken = match read {
+            Err(error) => Some(Fault::io(&error)),
+            Ok(_) if bytes.len() as u64 == WHOLE_BODY_MAX => {
+                let what = format!("it has more than {WHOLE_BODY_MAX} bytes");
+                Some(Fault::new("http", what))
+            }
+            Ok(_) => None,
+        };
+        (bytes, broken)
     }
 }
 
