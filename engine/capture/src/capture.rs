@@ -1,5 +1,5 @@
-//! A capture in memory: records put where a reader looks for them, by step and by sequence. It must never invent what was
-//! not recorded.
+//! A capture in memory: records put where a reader looks for them, by step and by sequence. It must never invent
+//! what was not recorded.
 
 use crate::format::{Contents, Damage};
 use crate::record::{EventRecord, Header, News, OpRecord, Record, RequestRecord, StreamRecord};

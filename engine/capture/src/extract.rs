@@ -1,5 +1,5 @@
-//! One request out of a longer capture: its own records, and its own parts of the steps that it shared. It must never let
-//! anything of another request through.
+//! One request out of a longer capture: its own records, and its own parts of the steps that it shared. It must
+//! never let anything of another request through.
 
 use crate::record::Record;
 use lockstep_step::{MaskRow, SeqId, StepId};

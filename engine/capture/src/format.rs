@@ -1,5 +1,5 @@
-//! The bytes of a capture: a magic, the number of the format, and then framed records, each with a checksum. A file that
-//! was cut short is readable to its last whole record, and a damaged one to the damage; both are said.
+//! The bytes of a capture: a magic, the number of the format, and then framed records, each with a checksum. A file
+//! that was cut short is readable to its last whole record, and a damaged one to the damage; both are said.
 //!
 //! ```text
 //! file    "LOCKSTEPCAPTURE\0" | format: u16 | frame...                  numbers are little-endian

@@ -1,8 +1,9 @@
-//! Captures: what an engine did, written down so that it can be computed again elsewhere, and the stage that lied named.
+//! Captures: what an engine did, written down so that it can be computed again elsewhere, and the stage that lied
+//! named.
 //!
-//! `record` is the file format, `recorder` writes it while an engine runs, `ring` keeps it on disk within a bound, and
-//! `replay` computes it again. It knows no package, no grammar compiler and no API: whoever replays brings a backend and
-//! what makes matchers.
+//! `record` is the file format, `recorder` writes it while an engine runs, `ring` keeps it on disk within a bound,
+//! and `replay` computes it again. It knows no package, no grammar compiler and no API: whoever replays brings a
+//! backend and what makes matchers.
 
 #![deny(unsafe_code)]
 

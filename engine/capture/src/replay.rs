@@ -1,10 +1,10 @@
-//! Computes a capture again, stage by stage, each from what it really got: plans against what was committed before them,
-//! logits, masks and draws by a fresh engine that is made to say the very tokens that were recorded, and what readers
-//! were told against what these tokens say. So a stage that was fed nonsense and did the right thing with it is
-//! innocent.
+//! Computes a capture again, stage by stage, each from what it really got: plans against what was committed before
+//! them, logits, masks and draws by a fresh engine that is made to say the very tokens that were recorded, and what
+//! readers were told against what these tokens say. So a stage that was fed nonsense and did the right thing with
+//! it is innocent.
 //!
-//! Nothing here depends on how a request was batched: a capture of one request can be replayed alone, and a thousand of
-//! them beside each other.
+//! Nothing here depends on how a request was batched: a capture of one request can be replayed alone, and a
+//! thousand of them beside each other.
 
 mod again;
 mod plans;

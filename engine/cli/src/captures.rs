@@ -1,4 +1,5 @@
-//! Captures as commands read them: a file, or the folder of a recording. It must never take a part of one for the whole.
+//! Captures as commands read them: a file, or the folder of a recording. It must never take a part of one for the
+//! whole.
 
 use crate::exit::Failure;
 use lockstep_capture::{Capture, Contents, RingError, read, read_folder};

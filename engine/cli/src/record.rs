@@ -1,5 +1,5 @@
-//! Recording as flags have it: where captures go, how much room they have, what is left out, who gets them. It must never
-//! remove what another running server writes.
+//! Recording as flags have it: where captures go, how much room they have, what is left out, who gets them. It must
+//! never remove what another running server writes.
 
 use crate::{exit::Failure, flags::MachineArgs, session::draw_seed};
 use clap::ValueEnum;

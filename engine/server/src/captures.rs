@@ -1,5 +1,5 @@
-//! Captures, as far as the server has to do with them: what the loop of the engine tells, the bytes of responses, and the
-//! route on which holders of an admin key get one. It must never give one to anybody else.
+//! Captures, as far as the server has to do with them: what the loop of the engine tells, the bytes of responses,
+//! and the route on which holders of an admin key get one. It must never give one to anybody else.
 
 use crate::http::auth;
 use crate::http::error::ApiError;

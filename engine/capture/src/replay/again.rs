@@ -1,5 +1,5 @@
-//! The requests of a capture on a fresh engine, plainly, which is made to say the tokens that were recorded: what logits
-//! it computed, which masks it filled and what it would have drawn is written down beside what was recorded.
+//! The requests of a capture on a fresh engine, plainly, which is made to say the tokens that were recorded: what
+//! logits it computed, which masks it filled and what it would have drawn is written down beside what was recorded.
 //!
 //! It must never let what it would have drawn reach the engine.
 
