@@ -1,7 +1,6 @@
 //! A client: speaks HTTP over the simulated network as its script says, tries again as real ones do, and writes
 //! down what it got, byte for byte. It must never know how the server works inside.
 
-use crate::answer::Answer;
 use crate::pipeline;
 use crate::workload::{Act, Manner, Wish};
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use lockstep_server::Server;
+use lockstep_server::said::Answer;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -2,7 +2,6 @@
 //! the server does; it only gives it a life, and holds what comes out against what must be true.
 #![cfg(madsim)]
 
-pub mod answer;
 pub mod client;
 pub mod coverage;
 pub mod drafting;

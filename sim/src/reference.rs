@@ -1,13 +1,13 @@
 //! What a request must get: the answer of a fresh server that runs one request at a time, plainly, with nothing planted
 //! and nothing kept. It must never share a cache, a batch or a draft with the run that it is held against.
 
-use crate::answer::Answer;
 use crate::client::{BodyEnd, Outcome, over};
 use crate::life::Book;
 use crate::options::Options;
 use crate::workload::{Manner, Route, Wish};
 use crate::world::{plain, server};
 use lockstep_server::Server;
+use lockstep_server::said::Answer;
 use lockstep_step::planted;
 use madsim::runtime::Runtime;
 use serde_json::json;

@@ -7,27 +7,7 @@ use crate::options::{Feature, Options};
 use crate::rng::Rng;
 use serde_json::{Value, json};
 
-/// The route that is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Route {
-    /// `/v1/chat/completions`
-    Chat,
-    /// `/v1/completions`
-    Completions,
-    /// `/v1/messages`
-    Messages,
-}
-
-impl Route {
-    /// Its path.
-    pub fn path(self) -> &'static str {
-        match self {
-            Route::Chat => "/v1/chat/completions",
-            Route::Completions => "/v1/completions",
-            Route::Messages => "/v1/messages",
-        }
-    }
-}
+pub use lockstep_server::said::Route;
 
 /// How an answer is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

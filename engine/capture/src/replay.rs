@@ -8,10 +8,11 @@
 
 mod again;
 mod plans;
+mod responses;
 mod told;
 
 use crate::capture::Capture;
-use crate::record::Redaction;
+use crate::record::{News, Redaction};
 use crate::stage::{Stage, Verdict};
 pub use again::Place;
 use lockstep_core::{EngineFault, Vocabulary};
@@ -22,6 +23,9 @@ use std::sync::Arc;
 /// What makes matchers again, from the text of a constraint. None where that holds anyway.
 pub type MakeMatcher<'a> = dyn Fn(&str) -> Result<Option<Box<dyn Matcher>>, String> + 'a;
 
+/// What judges the bytes of a response by the news of its choices; None where it can't.
+pub type JudgeResponse<'a> = dyn Fn(&[u8], &[Vec<&News>]) -> Option<Result<(), String>> + 'a;
+
 /// What a capture is replayed with.
 pub struct Witness<'a, B> {
     /// A backend that has computed nothing, of the package that was recorded.
@@ -30,6 +34,8 @@ pub struct Witness<'a, B> {
     pub vocabulary: Arc<Vocabulary>,
     /// Its constraints.
     pub matcher: &'a MakeMatcher<'a>,
+    /// Its responses.
+    pub response: &'a JudgeResponse<'a>,
     /// Sequences that are computed at once.
     pub num_seqs: u32,
     /// Is told how many of how many sequences are done.
@@ -105,6 +111,7 @@ pub fn replay<B: Backend>(
         return Err(ReplayError::Empty);
     }
     let mut verdict = Verdict::default();
+    responses::judge(capture, witness.response, &mut verdict);
     let seen = plans::look(capture, &mut verdict);
     for stage in [
         Stage::Logits,
@@ -127,10 +134,5 @@ pub fn replay<B: Backend>(
         told::compare(capture, &again, &mut verdict);
         places = again.places;
     }
-    let stream = match capture.streams.is_empty() {
-        true => "no bytes of responses are in the capture",
-        false => "responses are in the capture, but not held against what readers were told",
-    };
-    verdict.unobserved(Stage::Stream, stream);
     Ok(Replayed { verdict, places })
 }

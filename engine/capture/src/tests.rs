@@ -316,6 +316,7 @@ fn replayed(capture: &Capture, num_seqs: u32) -> Verdict {
         backend: Fingerprint::new(model(limits)),
         vocabulary: vocabulary(),
         matcher: &matcher,
+        response: &|_, _| None,
         num_seqs,
         progress: &|_, _| {},
     };

@@ -11,7 +11,7 @@ use crate::{
 };
 use lockstep_capture::{Capture, Found, ReplayError, Stage, Verdict, Witness, replay};
 use lockstep_package::{Package, Progress as _};
-use lockstep_server::{RequestReader, ServerConfig};
+use lockstep_server::{ChatModel, RequestReader, ServerConfig, judge_response};
 use lockstep_step::Matcher;
 use serde_json::{Value, json};
 use std::{cell::Cell, path::PathBuf, process::ExitCode, sync::Arc};
@@ -100,10 +100,12 @@ fn judge(mut args: ReplayArgs) -> Result<ExitCode, Failure> {
     bars.begin("sequences", capture.requests.len() as u64);
     let done = Cell::new(0);
     let progress = |now: u64, _: u64| bars.advance(now - done.replace(now));
+    let served: Arc<dyn ChatModel> = model.clone();
     let witness = Witness {
         backend,
         vocabulary: Arc::new(lockstep_server::vocabulary(model.as_ref())),
         matcher: &matcher,
+        response: &|bytes, choices| judge_response(&served, bytes, choices),
         num_seqs: args.engine.max_num_seqs,
         progress: &progress,
     };

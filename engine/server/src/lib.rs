@@ -15,6 +15,7 @@ mod generation;
 mod grammars;
 mod http;
 mod job;
+mod judge;
 mod mask_workers;
 mod metrics;
 mod model;
@@ -22,6 +23,7 @@ mod net;
 mod observer;
 mod openai;
 mod reader;
+pub mod said;
 mod sampling;
 mod sse;
 mod state;
@@ -29,6 +31,7 @@ mod structured;
 mod time;
 
 pub use captures::{Archive, Captures};
+pub use judge::judge_response;
 pub use model::{
     ChatModel, ChatPrompt, ModelContract, ModelError, SamplingDefaults, SamplingRanges, tag_format,
     vocabulary,

@@ -3,11 +3,11 @@
 //! left to compute.
 
 use super::Bench;
-use crate::answer::Answer;
 use crate::options::Feature;
 use crate::reference::Answers;
 use crate::workload::AGAIN;
 use crate::world::Run;
+use lockstep_server::said::Answer;
 use lockstep_step::BLOCK_LEN;
 
 /// With so many rows a sequence that runs alone leaves the state at the end of its prompt's last full block, drafts or

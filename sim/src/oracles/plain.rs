@@ -2,12 +2,12 @@
 //! something happened that explains exactly this error for exactly this request.
 
 use super::Bench;
-use crate::answer::{Answer, Said};
 use crate::client::{BodyEnd, Exchange, Outcome};
 use crate::options::Feature;
 use crate::reference::{Answers, key};
 use crate::world::Run;
 use lockstep_core::Refusal;
+use lockstep_server::said::{Answer, Said};
 
 pub(super) fn judge(run: &Run, answers: &Answers, bench: &mut Bench<'_>) {
     for exchange in &run.exchanges {

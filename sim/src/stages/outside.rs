@@ -1,7 +1,6 @@
 //! Who is to blame where every stage said what it should: what shows only outside, in who answers whom, in
 //! what, and when.
 
-use crate::answer::Answer;
 use crate::client::{BodyEnd, Outcome};
 use crate::life::Life;
 use crate::options::Feature;
@@ -9,6 +8,7 @@ use crate::oracles::{Complaint, Judgement};
 use crate::verdict::Stage;
 use crate::world::Run;
 use lockstep_core::{EngineFault, EventKind};
+use lockstep_server::said::Answer;
 
 /// The stage that the complaints are about.
 pub(super) fn blame(run: &Run, judgement: &Judgement) -> Option<(Stage, String)> {

@@ -1,9 +1,30 @@
 //! What a client was told, whatever the API and however it was delivered: so that answers can be compared with `==`.
 //! It must never smooth over a difference that a client could see.
 
-use crate::workload::Route;
-use lockstep_server::automaton::{StreamData, StreamEvent, events};
+use crate::automaton::{StreamData, StreamEvent, events};
 use serde_json::{Value, json};
+
+/// The route that is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Route {
+    /// `/v1/chat/completions`
+    Chat,
+    /// `/v1/completions`
+    Completions,
+    /// `/v1/messages`
+    Messages,
+}
+
+impl Route {
+    /// Its path.
+    pub fn path(self) -> &'static str {
+        match self {
+            Route::Chat => "/v1/chat/completions",
+            Route::Completions => "/v1/completions",
+            Route::Messages => "/v1/messages",
+        }
+    }
+}
 
 /// One choice as a client has it.
 #[derive(Clone, Debug, Default, PartialEq)]
