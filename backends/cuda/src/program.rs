@@ -28,7 +28,8 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl Program {
-    /// Loads every kernel that there is for the device, compiling what the cache folder does not have. Without a folder nothing is kept.
+    /// Loads every kernel that there is for the device, compiling what the cache folder does not have. Without a folder
+    /// nothing is kept.
     ///
     /// # Errors
     /// If there is no compiler where one is needed, a file does not compile, or the driver refuses it.
