@@ -232,3 +232,28 @@ fn files_that_can_not_be_used() {
     let (code, _, errors) = files.run("true", &["--repeats", "0"]);
     assert_eq!(code, Some(2), "{errors}");
 }
+
+/// A battery is settings and check at once: what of it starves the embedded model.
+#[test]
+fn a_battery_is_a_check() {
+    let battery = |max_tokens: u32, temperature: &str, question: &str| {
+        format!(
+            "repeats = 3\n[defaults]\nmax_tokens = {max_tokens}\ntemperature = {temperature}\n\
+             [[request]]\nname = \"capital\"\n\
+             messages = [{{ role = \"user\", content = \"{question}\" }}]\n"
+        )
+    };
+    let question = "What is the capital of Peru?";
+    let files = Files::new(&battery(200, "0.5", question), &battery(4, "0.6", question));
+    let program = env!("CARGO_BIN_EXE_lockstep");
+    let check = |more: &str| format!("{program} battery {{}} {more} --fail-if 'starved > 0'");
+    let report = files.json(&check(""), &["--repeats", "1"]);
+    assert_eq!(report["set"], json!(["defaults.max_tokens"]), "{report}");
+    assert_eq!(
+        report["trials"][1]["last_line"],
+        "error: starved > 0: 3 of 3"
+    );
+    // A server that is not there is neither good nor bad.
+    let (code, _, errors) = files.run(&check("--url http://127.0.0.1:1/v1"), &[]);
+    assert_eq!(code, Some(5), "{errors}");
+}

@@ -323,13 +323,19 @@ fn verdict(report: &Report<'_>) -> Result<(), Failure> {
         Verdict::Fine => Ok(()),
         Verdict::Defect => {
             let held = report.conditions.iter().filter(|condition| condition.holds);
-            let held: Vec<&str> = held.map(|condition| condition.text.as_str()).collect();
+            let held: Vec<String> = held
+                .map(|condition| {
+                    let (k, n) = condition.count;
+                    format!("{}: {k} of {n}", condition.text)
+                })
+                .collect();
             Err(Failure {
                 exit: Exit::Check,
                 what: held.join(", "),
                 next: match &report.out {
                     Some(out) => format!("{out} has every answer, and what was wrong with it"),
-                    None => "--out FILE.jsonl keeps every answer".to_owned(),
+                    // What a check of `bisect` says last is what its trial is listed with.
+                    None => String::new(),
                 },
             })
         }
