@@ -17,6 +17,7 @@ mod law;
 mod logits;
 mod masks;
 mod models;
+mod packages;
 mod pins;
 mod running;
 mod scripted;

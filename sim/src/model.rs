@@ -338,6 +338,8 @@ impl ChatModel for ToyModel {
             ranges: SamplingRanges::default(),
             tag_format: self.format,
             reasoning_close: Some(self.control("</think>")),
+            refused_in_prompts: Vec::new(),
+            refused_in_output: Vec::new(),
             vocab_size: self.vocab_size(),
         }
     }

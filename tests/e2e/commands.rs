@@ -16,6 +16,7 @@ fn help_has_examples() {
         "masks",
         "check-logits",
         "law",
+        "pack",
         "pins",
         "battery",
         "bisect",

@@ -161,7 +161,13 @@ fn links_between_documents_lead_somewhere() {
         "install", "serve", "models", "parse", "metrics", "errors", "bench",
     ];
     pages.extend(user.iter().map(|name| format!("docs/user/{name}.md")));
-    pages.extend(["README.md".to_owned(), "docs/dependencies.md".to_owned()]);
+    let others = [
+        "README.md",
+        "docs/dependencies.md",
+        "docs/packages.md",
+        "docs/pins.md",
+    ];
+    pages.extend(others.map(str::to_owned));
     for page in pages {
         let text = read(&page);
         let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);

@@ -17,7 +17,6 @@ const LONG_FILES: &[(&str, usize)] = &[];
 const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("backends/cpu/src/layers/delta_net.rs::convolve", 88),
     ("engine/cli/src/inspect.rs::model", 74),
-    ("engine/package/src/error.rs::fmt", 80),
 ];
 
 /// A word that must not appear, where it may appear all the same, and what to use instead.

@@ -50,8 +50,17 @@ impl<'a> Loader<'a> {
             true => WeightRule::F32,
             false => self.rule,
         };
-        let mut read = |row, values: &mut [f32]| rows.read(row, values);
-        Linear::pack(rule, rows.n(), rows.k(), part.row_parallel, &mut read)
+        let (n, k) = (rows.n(), rows.k());
+        match rule {
+            WeightRule::F32 => {
+                let mut read = |row, values: &mut [f32]| rows.read(row, values);
+                Linear::pack(rule, n, k, part.row_parallel, &mut read)
+            }
+            WeightRule::Q8 => {
+                let mut read = |row, q: &mut [i8], scales: &mut [f32]| rows.read_q8(row, q, scales);
+                Linear::pack_q8(n, k, part.row_parallel, &mut read)
+            }
+        }
     }
 
     pub(crate) fn embedding(&self, name: &str) -> Result<Embedding, LoadError> {

@@ -6,7 +6,6 @@ use crate::memory::{Memory, Ptr, Region};
 use crate::ops::embed::TableKind;
 use crate::ops::linear::{tile_f32, tile_q8, tile_scales};
 use lockstep_numerics::groups::{groups, shards};
-use lockstep_numerics::quantize::quantize_row;
 use lockstep_package::blueprint::{MatrixPart, NormPart};
 use lockstep_package::{Dtype, MatrixRows, ModelConfig, Package, Progress, WeightReader};
 
@@ -156,13 +155,10 @@ fn pack_f32(rows: &MatrixRows<'_>) -> Result<Vec<f32>, CudaError> {
 fn pack_q8(rows: &MatrixRows<'_>) -> Result<(Vec<i8>, Vec<f32>), CudaError> {
     let (n, k, num_groups) = (rows.n(), rows.k(), groups(rows.k()));
     let (mut values, mut scales) = (vec![0; n * k], vec![0.0; n * num_groups]);
-    let mut row = vec![0.0; k];
     let outputs = values.chunks_exact_mut(k);
     let outputs = outputs.zip(scales.chunks_exact_mut(num_groups));
     for (output, (to, scales)) in outputs.enumerate() {
-        rows.read(output, &mut row)?;
-        // The reader has refused what is no number.
-        quantize_row(&row, to, scales).expect("finite weights");
+        rows.read_q8(output, to, scales)?;
     }
     let scales = tile_scales(&scales, n, num_groups);
     Ok((tile_q8(&values, n, k), scales))

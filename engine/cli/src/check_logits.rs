@@ -24,15 +24,19 @@ use std::process::ExitCode;
 `tools/reference_logits.py` writes a reference file from an independent engine.
 Ends with 1 where a figure is out of its bound, or where two ways to compute one sequence differ.")]
 pub struct CheckLogitsArgs {
-    /// A Hugging Face directory; the embedded model when left out.
-    #[arg(value_name = "MODEL_DIR")]
+    /// A Hugging Face directory or a package; the embedded model when left out.
+    #[arg(value_name = "MODEL")]
+    pub path: Option<PathBuf>,
+    /// The same, as other commands have it.
+    #[arg(long, short = 'm', value_name = "DIR|FILE", conflicts_with = "path")]
     pub model: Option<PathBuf>,
     /// Tokens and logits of an oracle, as safetensors.
     #[arg(long, value_name = "FILE")]
     pub reference: PathBuf,
-    /// Weights as stored, judged by the largest error; or int8, judged by the cosine.
-    #[arg(long, value_enum, default_value_t = WeightsKind::F32)]
-    pub weights: WeightsKind,
+    /// Weights as stored, judged by the largest error; or int8, judged by the cosine
+    /// [default: f32, or q8 for a package, which has no other].
+    #[arg(long, value_enum)]
+    pub weights: Option<WeightsKind>,
     /// The largest error that passes [default: 1e-4, or 5e-4 with delta net layers].
     #[arg(long, value_name = "X")]
     pub max_abs: Option<f32>,
@@ -58,15 +62,19 @@ pub fn run(args: &CheckLogitsArgs) -> ExitCode {
 }
 
 fn report(args: &CheckLogitsArgs) -> Result<Report, Failure> {
-    let package = match &args.model {
+    let package = match args.path.as_ref().or(args.model.as_ref()) {
         Some(path) => Package::open(path, &NoProgress),
         None => Package::embedded(),
     };
-    let package =
-        package.map_err(|error| Failure::input(error, "give a Hugging Face directory"))?;
+    let next = "give a Hugging Face directory or a package";
+    let package = package.map_err(|error| Failure::input(error, next))?;
+    let default = match package.packed {
+        Some(_) => WeightsKind::Q8,
+        None => WeightsKind::F32,
+    };
     let options = CheckOptions {
         cpu: CpuOptions {
-            weights: match args.weights {
+            weights: match args.weights.unwrap_or(default) {
                 WeightsKind::F32 => WeightRule::F32,
                 WeightsKind::Q8 => WeightRule::Q8,
             },

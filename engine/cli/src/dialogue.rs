@@ -5,7 +5,7 @@
 use crate::{exit::Failure, flags::SamplingArgs, session, tools};
 use clap::Args;
 use lockstep_core::Request;
-use lockstep_package::{EncodedPrompt, Package, Special};
+use lockstep_package::{EncodedPrompt, Package, SamplingRanges, Special};
 use lockstep_step::{SamplingParams, TokenId};
 use lockstep_tags::{Delivery, ParserOptions, TagFormat, ToolSet};
 use serde_json::{Map, Value, json};
@@ -210,7 +210,57 @@ fn request(
 /// A value out of range.
 pub fn sampling(package: &Package, args: &SamplingArgs) -> Result<SamplingParams, Failure> {
     let seed = args.seed.map_or_else(session::draw_seed, Ok)?;
-    args.resolve(session::sampling_defaults(package), seed)
+    let params = args.resolve(session::sampling_defaults(package), seed)?;
+    check_ranges(&package.contract.ranges, &params)?;
+    Ok(params)
+}
+
+/// Refuses what the package's contract has no place for.
+fn check_ranges(ranges: &SamplingRanges, params: &SamplingParams) -> Result<(), Failure> {
+    // 0 keeps all tokens, as the largest number would.
+    let counted = |k: u32| {
+        if k == 0 {
+            f64::from(u32::MAX)
+        } else {
+            f64::from(k)
+        }
+    };
+    let top_k = ranges
+        .top_k
+        .map(|(least, most)| (counted(least), counted(most)));
+    let all = [
+        (
+            "temperature",
+            f64::from(params.temperature),
+            ranges.temperature,
+        ),
+        ("top-p", f64::from(params.top_p), ranges.top_p),
+        ("top-k", counted(params.top_k), top_k),
+        ("min-p", f64::from(params.min_p), ranges.min_p),
+        (
+            "repetition-penalty",
+            f64::from(params.repetition_penalty),
+            ranges.repetition_penalty,
+        ),
+    ];
+    for (name, used, range) in all {
+        // Ends as the flag was read: 0.6 is not the same number in 32 bits.
+        let (least, most) = match range {
+            Some((least, most)) if name != "top-k" => {
+                (f64::from(least as f32), f64::from(most as f32))
+            }
+            Some(range) => range,
+            None => continue,
+        };
+        if used < least || used > most {
+            let what = format!("--{name} is {used}, outside the range of this model");
+            return Err(Failure::usage(
+                what,
+                format!("give a number from {least} to {most}"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn without_strict(tool: &Value) -> Value {

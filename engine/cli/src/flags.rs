@@ -11,8 +11,14 @@ use std::{path::PathBuf, thread};
 /// Which model, and where from.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
-    /// A Hugging Face directory, or org/name to fetch; without it the embedded model is used.
-    #[arg(long, short = 'm', value_name = "DIR|ORG/NAME", env = "LOCKSTEP_MODEL")]
+    /// A Hugging Face directory, a file that `lockstep pack` wrote, or org/name to fetch; without it the
+    /// embedded model is used.
+    #[arg(
+        long,
+        short = 'm',
+        value_name = "DIR|FILE|ORG/NAME",
+        env = "LOCKSTEP_MODEL"
+    )]
     pub model: Option<String>,
     /// Branch, tag or commit of a model that is fetched.
     #[arg(long, value_name = "REV", default_value = "main")]
@@ -27,6 +33,9 @@ pub struct ModelArgs {
     /// [default: auto, as the package says].
     #[arg(long, value_name = "FORMAT", value_parser = tool_format)]
     pub tool_format: Option<ToolFormat>,
+    /// Go on with a package that this advisory refuses; the name is in the refusal.
+    #[arg(long, value_name = "NAME")]
+    pub allow_advisory: Vec<String>,
 }
 
 /// Whose word is taken for how a model writes tool calls.
@@ -169,8 +178,8 @@ pub struct DrafterArgs {
     /// that name it themselves, off never.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
     pub mtp: MtpKind,
-    /// A smaller model with the same tokenizer that drafts for this one: a Hugging Face directory.
-    #[arg(long, value_name = "DIR")]
+    /// A smaller model with the same tokenizer that drafts for this one: a Hugging Face directory, or a package.
+    #[arg(long, value_name = "DIR|FILE")]
     pub draft_model: Option<PathBuf>,
 }
 

@@ -1,12 +1,16 @@
 //! `lockstep inspect`: what a model is, and whether it is sound.
 //!
 //! Without `--verify` only headers and small files are read, so that it answers at once for any
-//! size. It must never end with success for a package that has a problem.
+//! size. It must never end with success for a package that has a problem, nor where something was to
+//! be verified and could not be.
 
-use crate::exit::{Failure, end};
+use crate::exit::{Exit, Failure, end};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lockstep_package::{Architecture, LayerType, NoProgress, Package, Progress, Report};
+use lockstep_package::{
+    Architecture, LayerType, NoProgress, Package, PackedReport, Progress, Report, SamplingRanges,
+    SourceVerdict,
+};
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -19,28 +23,39 @@ use std::process::ExitCode;
   lockstep inspect                      the model that is part of the program
   lockstep inspect models/smollm2-135m  a Hugging Face folder
   lockstep inspect DIR --verify         read every weight, hash every file
-  lockstep inspect DIR --json | jq .contract")]
+  lockstep inspect FILE --verify        a package: recompute every hash that it has of itself
+  lockstep inspect FILE --verify --source DIR  and those of what it was packed from
+  lockstep inspect DIR --json | jq .contract
+
+Exit codes: 0 sound as far as was asked, 1 a problem, 3 it can't be opened, or --verify could
+not check all of it (--source has the source of a package checked).")]
 pub struct InspectArgs {
-    /// A Hugging Face folder; the embedded model when left out.
+    /// A Hugging Face folder or a package; the embedded model when left out.
     pub path: Option<PathBuf>,
+    /// The same, as other commands have it.
+    #[arg(long, short = 'm', value_name = "DIR|FILE", conflicts_with = "path")]
+    pub model: Option<PathBuf>,
     /// Write all of it as JSON.
     #[arg(long)]
     pub json: bool,
     /// Read every weight and hash every file.
     #[arg(long)]
     pub verify: bool,
+    /// The folder that a package was packed from, to be verified too.
+    #[arg(long, value_name = "DIR", requires = "verify")]
+    pub source: Option<PathBuf>,
     /// List every tensor.
     #[arg(long)]
     pub tensors: bool,
 }
 
 /// Runs the command: success for a sound package, a failed check for one with problems, and an input that can't be
-/// used for one that can't be opened.
+/// used for one that can't be opened, or not be verified in full.
 pub fn run(args: &InspectArgs) -> ExitCode {
     let report = match report(args) {
         Ok(report) => report,
         Err(message) => {
-            let next = "give a Hugging Face directory; without one the embedded model is shown";
+            let next = "give a Hugging Face directory or a package; nothing for the embedded model";
             return end(Err(Failure::input(message, next)));
         }
     };
@@ -53,19 +68,22 @@ pub fn run(args: &InspectArgs) -> ExitCode {
         Ok(text) => drop(writeln!(std::io::stdout(), "{}", text.trim_end())),
         Err(message) => return end(Err(Failure::failed(message))),
     }
-    if report.problems.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    match (report.problems.is_empty(), report.unchecked.is_empty()) {
+        (true, true) => ExitCode::SUCCESS,
+        (true, false) => ExitCode::from(Exit::Input as u8),
+        (false, _) => ExitCode::FAILURE,
     }
 }
 
 fn report(args: &InspectArgs) -> Result<Report, String> {
-    let package = match &args.path {
+    let package = match args.path.as_ref().or(args.model.as_ref()) {
         Some(path) => Package::open(path, &NoProgress),
         None => Package::embedded(),
     };
     let package = package.map_err(|error| error.to_string())?;
+    if args.source.is_some() && package.packed.is_none() {
+        return Err("--source is for packages: a folder is its own source".to_owned());
+    }
     let mut report = Report::of(&package).map_err(|error| error.to_string())?;
     if args.verify {
         let bar = Bar {
@@ -73,6 +91,7 @@ fn report(args: &InspectArgs) -> Result<Report, String> {
         };
         report
             .verify(&package, &bar)
+            .and_then(|()| report.verify_sources(&package, args.source.as_deref(), &bar))
             .map_err(|error| error.to_string())?;
     }
     Ok(report)
@@ -134,6 +153,9 @@ fn text(report: &Report, tensors: bool, terminal: bool) -> String {
     drafts(&mut page, report);
     contract(&mut page, report);
     files(&mut page, report);
+    if let Some(package) = &report.package {
+        packed(&mut page, package);
+    }
     if tensors {
         page.heading("Tensors");
         for tensor in &report.tensors {
@@ -272,6 +294,16 @@ fn contract(page: &mut Page, report: &Report) {
     let tags = contract
         .tag_format
         .map_or("none known", lockstep_package::TagFormat::as_str);
+    ranges(page, &contract.ranges);
+    for (name, ids) in [
+        ("not in prompts", &contract.refused_in_prompts),
+        ("never drawn", &contract.refused_in_output),
+    ] {
+        if !ids.is_empty() {
+            let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+            page.line(name, format!("tokens {}", ids.join(", ")));
+        }
+    }
     page.line("tool calls", tags);
     page.line(
         "reasons",
@@ -281,6 +313,66 @@ fn contract(page: &mut Page, report: &Report) {
             "no"
         },
     );
+}
+
+fn ranges(page: &mut Page, ranges: &SamplingRanges) {
+    let top_k = ranges
+        .top_k
+        .map(|(least, most)| (f64::from(least), f64::from(most)));
+    for (name, range) in [
+        ("temperature", ranges.temperature),
+        ("top_p", ranges.top_p),
+        ("top_k", top_k),
+        ("min_p", ranges.min_p),
+        ("repetition_penalty", ranges.repetition_penalty),
+    ] {
+        if let Some((least, most)) = range {
+            page.line("allows", format!("{name} from {least} to {most}"));
+        }
+    }
+}
+
+/// What a package says of where it came from.
+fn packed(page: &mut Page, package: &PackedReport) {
+    page.heading("Packed");
+    let packer = &package.packer;
+    page.line(
+        "by",
+        format!("lockstep {}, packer {}", packer.version, packer.revision),
+    );
+    page.line("digest", &package.digest);
+    if !package.left_out.is_empty() {
+        let count = package.left_out.len();
+        page.line(
+            "left out",
+            format!("{count} tensors that the architecture doesn't need"),
+        );
+    }
+    for advisory in &package.advisories {
+        page.line("advisory", format!("{}: {}", advisory.name, advisory.what));
+        page.line("", &advisory.next);
+    }
+    page.heading("Source files");
+    for file in &package.sources {
+        let verdict = match file.verdict {
+            None => "",
+            Some(SourceVerdict::Same) => "  same",
+            Some(SourceVerdict::Changed) => "  changed",
+            Some(SourceVerdict::Gone) => "  gone",
+            Some(SourceVerdict::Unchecked) => "  could not be checked",
+        };
+        let carried = if file.source.carried {
+            "  carried along"
+        } else {
+            ""
+        };
+        page.line(
+            &bytes(file.source.size),
+            format!("{}{carried}{verdict}", file.source.name),
+        );
+        page.line("", format!("sha256   {}", file.source.hashes.sha256));
+        page.line("", format!("git blob {}", file.source.hashes.git_blob));
+    }
 }
 
 fn files(page: &mut Page, report: &Report) {
@@ -299,7 +391,13 @@ fn verdict(page: &mut Page, report: &Report) {
     for problem in &report.problems {
         let _ = writeln!(page.out, "  problem: {problem}");
     }
+    for what in &report.unchecked {
+        let _ = writeln!(page.out, "  could not be checked: {what}");
+    }
     let verdict = match (report.problems.len(), report.verified) {
+        (0, true) if !report.unchecked.is_empty() => {
+            "no problem seen, but not all could be checked (--source DIR has the source checked)"
+        }
         (0, true) => "sound: every tensor is there, every value was read, every file was hashed",
         (0, false) => "no problem seen; values were not read (--verify reads them)",
         _ => "not sound",
@@ -378,8 +476,10 @@ mod tests {
         );
         let missing = InspectArgs {
             path: Some(PathBuf::from("/nowhere/at/all")),
+            model: None,
             json: false,
             verify: false,
+            source: None,
             tensors: false,
         };
         assert!(super::report(&missing).is_err_and(|error| error.contains("/nowhere/at/all")));

@@ -65,9 +65,9 @@ pub struct LawArgs {
     /// Covers pairs only.
     #[arg(long)]
     reduced: bool,
-    /// embedded, llama, fingerprint, or a Hugging Face directory; may be repeated
+    /// embedded, llama, fingerprint, or a Hugging Face directory or package; may be repeated
     /// [default: the first three].
-    #[arg(long = "model", short = 'm', value_name = "NAME|DIR")]
+    #[arg(long = "model", short = 'm', value_name = "NAME|DIR|FILE")]
     models: Vec<String>,
     /// What computes in deployments. What a request says plainly is always computed on the CPU.
     #[arg(long, value_enum, default_value_t = LawBackend::Cpu)]

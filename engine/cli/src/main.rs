@@ -22,6 +22,7 @@ mod inspect;
 mod interrupt;
 mod law;
 mod masks;
+mod pack;
 mod parse;
 mod pins;
 mod pipe;
@@ -66,6 +67,7 @@ enum Command {
     Chat(chat::ChatArgs),
     Generate(generate::GenerateArgs),
     Inspect(inspect::InspectArgs),
+    Pack(pack::PackArgs),
     Bench(bench::BenchArgs),
     CheckLogits(check_logits::CheckLogitsArgs),
     Parse(parse::ParseArgs),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Pack(args) => pack::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::CheckLogits(args) => check_logits::run(&args),
         Command::Parse(args) => parse::run(&args),

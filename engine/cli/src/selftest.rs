@@ -47,7 +47,7 @@ pub struct SelftestArgs {
     /// Another seed draws others.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// embedded, llama, or a Hugging Face directory; may be repeated [default: the first two].
+    /// embedded, llama, or a Hugging Face directory or package; may be repeated [default: the first two].
     #[arg(long = "model", short = 'm', value_name = "NAME|DIR")]
     models: Vec<String>,
     /// The device.

@@ -14,7 +14,7 @@ use crate::{
 use lockstep_core::{
     Engine, EngineConfig, Event, Pipeline, RejectedDrafts, Request, Still, Time, Totals,
 };
-use lockstep_package::Package;
+use lockstep_package::{ADVISORIES, Package};
 use lockstep_step::{Backend, SamplingParams, SeqId};
 use std::{path::Path, sync::Arc, time::Instant};
 
@@ -24,10 +24,35 @@ use std::{path::Path, sync::Arc, time::Instant};
 /// Whatever is wrong with it, and what to try.
 pub fn open_package(args: &ModelArgs) -> Result<Package, Failure> {
     let mut package = find_package(args)?;
+    allow_advisories(&mut package, &args.allow_advisory)?;
     if let Some(ToolFormat::Given(format)) = args.tool_format {
         package.contract.tag_format = format;
     }
     Ok(package)
+}
+
+/// Overrides advisories that the user names, and refuses the package for one that nobody named.
+fn allow_advisories(package: &mut Package, names: &[String]) -> Result<(), Failure> {
+    let known = || ADVISORIES.iter().map(|advisory| advisory.name);
+    if let Some(name) = names
+        .iter()
+        .find(|name| known().all(|known| known != **name))
+    {
+        let known = known().collect::<Vec<_>>().join(", ");
+        let what = format!("--allow-advisory {name}: there is no such advisory");
+        return Err(Failure::usage(what, format!("there are {known}")));
+    }
+    package.allow_advisories(names);
+    for name in &package.allowed_advisories {
+        eprintln!("{} goes on against the advisory {name}", package.name);
+    }
+    package.check_advisories().map_err(|error| {
+        let next = format!(
+            "`lockstep pack -m DIR` packs {} again; --allow-advisory NAME goes on all the same",
+            package.name
+        );
+        Failure::input(error, next)
+    })
 }
 
 fn find_package(args: &ModelArgs) -> Result<Package, Failure> {
@@ -42,8 +67,8 @@ fn find_package(args: &ModelArgs) -> Result<Package, Failure> {
     }
     if !is_hub_name(name) {
         return Err(Failure::input(
-            format!("--model {name}: there is no such directory, and it is no org/name either"),
-            "give a directory with config.json, or a name such as Qwen/Qwen3-0.6B",
+            format!("--model {name}: there is no such directory or package, and it is no org/name"),
+            "give a directory with config.json, a package, or a name such as Qwen/Qwen3-0.6B",
         ));
     }
     let folder = crate::hub::fetch(name, args, &bars)?;
@@ -56,6 +81,10 @@ fn find_package(args: &ModelArgs) -> Result<Package, Failure> {
 /// Whether a name can be a model of a hub: exactly one slash, and no part that means a folder.
 fn is_hub_name(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
+    if name.ends_with(".safetensors") {
+        // The path of a package that isn't there.
+        return false;
+    }
     let fine = |part: &&str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
@@ -86,7 +115,10 @@ pub fn open_backend(
             "say which with --draft-model DIR",
         ));
     }
-    let draft = draft.map(|path| open_draft(path, &bars)).transpose()?;
+    let allowed = &package.allowed_advisories;
+    let draft = draft
+        .map(|path| open_draft(path, allowed, &bars))
+        .transpose()?;
     let models = (package, draft.as_ref());
     match device {
         Some(device) => AnyBackend::cuda(&device, models, machine, engine, &bars),
@@ -94,11 +126,13 @@ pub fn open_backend(
     }
 }
 
-fn open_draft(path: &Path, bars: &Bars) -> Result<Package, Failure> {
-    Package::open(path, bars).map_err(|error| {
-        let next = "give --draft-model a directory with config.json and model.safetensors";
+fn open_draft(path: &Path, allowed: &[String], bars: &Bars) -> Result<Package, Failure> {
+    let mut draft = Package::open(path, bars).map_err(|error| {
+        let next = "give --draft-model a directory with config.json, or a package";
         Failure::input(format!("--draft-model: {error}"), next)
-    })
+    })?;
+    draft.allow_advisories(allowed);
+    Ok(draft)
 }
 
 /// What the flags say of an engine over this backend.
@@ -340,7 +374,16 @@ mod tests {
             assert!(is_hub_name(name), "{name}");
         }
         for name in [
-            "./model", "../a", "a/b/c", "/a", "a/", "model", "a/..", "a b/c", "",
+            "./model",
+            "../a",
+            "a/b.safetensors",
+            "a/b/c",
+            "/a",
+            "a/",
+            "model",
+            "a/..",
+            "a b/c",
+            "",
         ] {
             assert!(!is_hub_name(name), "{name}");
         }

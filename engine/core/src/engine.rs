@@ -101,10 +101,16 @@ impl Engine {
     ///
     /// # Errors
     /// If the request can't be served, or too much is waiting.
-    pub fn submit(&mut self, now: Time, request: Request) -> Result<SeqId, Refusal> {
+    pub fn submit(&mut self, now: Time, mut request: Request) -> Result<SeqId, Refusal> {
         self.now = self.now.max(now);
         let len_max = self.seq_len_max();
         request.check(self.limits.vocab_size, len_max)?;
+        if let Some(idx) = self.vocabulary.refused_in_prompt(&request.prompt) {
+            let token = request.prompt[idx];
+            return Err(Refusal::RefusedToken { idx, token });
+        }
+        let bias = core::mem::take(&mut request.sampling.bias);
+        request.sampling.bias = self.vocabulary.with_refused(bias);
         let num_tokens = request.prompt.len() as u64;
         self.check_together(core::slice::from_ref(&request))?;
         self.check_queue(num_tokens)?;

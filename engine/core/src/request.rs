@@ -70,6 +70,13 @@ pub enum Refusal {
         /// Size of the vocabulary.
         vocab_size: u32,
     },
+    /// The model refuses a token in prompts: it stands for what is no text.
+    RefusedToken {
+        /// Its index in the prompt.
+        idx: usize,
+        /// The token.
+        token: TokenId,
+    },
     /// The biased tokens do not ascend, or one is outside the vocabulary.
     BiasOutOfOrder {
         /// The first offending token.
@@ -119,6 +126,7 @@ impl Refusal {
             Refusal::NoTokensWanted => "no_tokens_wanted",
             Refusal::EmptyStopString => "empty_stop_string",
             Refusal::TokenOutOfRange { .. } => "token_out_of_range",
+            Refusal::RefusedToken { .. } => "refused_token",
             Refusal::BiasOutOfOrder { .. } => "bias_out_of_order",
             Refusal::BadSampling { .. } => "bad_sampling",
             Refusal::PromptTooLong { .. } => "prompt_too_long",
@@ -141,6 +149,10 @@ impl fmt::Display for Refusal {
             } => write!(
                 f,
                 "prompt token {idx} is {token}, the vocabulary has {vocab_size}"
+            ),
+            Refusal::RefusedToken { idx, token } => write!(
+                f,
+                "prompt token {idx} is {token}, which the model's contract refuses in prompts"
             ),
             Refusal::BiasOutOfOrder { token, vocab_size } => write!(
                 f,

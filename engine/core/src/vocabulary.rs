@@ -1,4 +1,4 @@
-//! What each token looks like in text. It must never know how text becomes tokens.
+//! What each token looks like in text, and which tokens a model refuses. It must never know how text becomes tokens.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use lockstep_step::TokenId;
@@ -15,7 +15,14 @@ pub struct Vocabulary {
     text: String,
     /// Of the others.
     pieces: Vec<u8>,
+    /// Tokens that no prompt may have, ascending.
+    refused_in_prompts: Vec<TokenId>,
+    /// Tokens that are never drawn, ascending.
+    refused_in_output: Vec<TokenId>,
 }
+
+/// Added to the logit of a token that is refused: next to any other token its weight is exactly 0.
+const REFUSED_BIAS: f32 = -1e9;
 
 /// Where a token's bytes are, in 8 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +80,47 @@ impl Vocabulary {
             words,
             text,
             pieces,
+            refused_in_prompts: Vec::new(),
+            refused_in_output: Vec::new(),
         }
+    }
+
+    /// The same vocabulary with tokens that no prompt may have, and tokens that are never drawn.
+    pub fn refusing(self, mut in_prompts: Vec<TokenId>, mut in_output: Vec<TokenId>) -> Vocabulary {
+        for tokens in [&mut in_prompts, &mut in_output] {
+            tokens.sort_unstable();
+            tokens.dedup();
+        }
+        Vocabulary {
+            refused_in_prompts: in_prompts,
+            refused_in_output: in_output,
+            ..self
+        }
+    }
+
+    /// The index of the first token of a prompt that is refused there.
+    pub fn refused_in_prompt(&self, prompt: &[TokenId]) -> Option<usize> {
+        let is_refused = |token: &TokenId| self.refused_in_prompts.binary_search(token).is_ok();
+        // Most models refuse nothing, and prompts are long.
+        match self.refused_in_prompts.is_empty() {
+            true => None,
+            false => prompt.iter().position(is_refused),
+        }
+    }
+
+    /// A request's bias, in ascending order of token, with that of the tokens which are never drawn.
+    pub(crate) fn with_refused(&self, bias: Vec<(TokenId, f32)>) -> Vec<(TokenId, f32)> {
+        if self.refused_in_output.is_empty() {
+            return bias;
+        }
+        let is_refused = |token: TokenId| self.refused_in_output.binary_search(&token).is_ok();
+        let own = bias.into_iter().filter(|(token, _)| !is_refused(*token));
+        let refused = self.refused_in_output.iter();
+        let mut all: Vec<(TokenId, f32)> = own
+            .chain(refused.map(|token| (*token, REFUSED_BIAS)))
+            .collect();
+        all.sort_unstable_by_key(|(token, _)| *token);
+        all
     }
 
     /// The bytes a token stands for; empty for an id past the end, which only a padded model can draw.
@@ -139,5 +186,24 @@ mod tests {
             (&b""[..], Some(""))
         );
         assert!(vocabulary.is_special(past));
+    }
+
+    #[test]
+    fn refused_tokens_are_found_and_outweighed() {
+        let tokens = [&b"a"[..]; 9].map(Box::from);
+        let vocabulary = Vocabulary::new(tokens.into(), Vec::new());
+        let ids = |ids: &[u32]| ids.iter().copied().map(TokenId).collect::<Vec<_>>();
+        let bias = vec![(TokenId(1), 2.0), (TokenId(5), 100.0)];
+        assert_eq!(vocabulary.refused_in_prompt(&ids(&[0, 8])), None);
+        assert_eq!(vocabulary.with_refused(bias.clone()), bias);
+        let vocabulary = vocabulary.refusing(ids(&[8, 3]), ids(&[5, 0, 5]));
+        assert_eq!(vocabulary.refused_in_prompt(&ids(&[0, 5, 1])), None);
+        assert_eq!(vocabulary.refused_in_prompt(&ids(&[0, 3, 8])), Some(1));
+        let expected = [
+            (TokenId(0), REFUSED_BIAS),
+            (TokenId(1), 2.0),
+            (TokenId(5), REFUSED_BIAS),
+        ];
+        assert_eq!(vocabulary.with_refused(bias), expected);
     }
 }

@@ -97,6 +97,17 @@ pub struct LayerParts {
     pub down: MatrixPart,
 }
 
+impl LayerParts {
+    /// Its matrices.
+    fn matrices(&self) -> impl Iterator<Item = &MatrixPart> {
+        let (first, rest) = match &self.mixer {
+            MixerParts::Attention(parts) => (&parts.qkv, vec![&parts.out]),
+            MixerParts::DeltaNet(parts) => (&parts.project, vec![&parts.gates, &parts.out]),
+        };
+        [first, &self.gate_up, &self.down].into_iter().chain(rest)
+    }
+}
+
 /// The head that drafts tokens after the next; embedding and output matrix are the model's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MtpParts {
@@ -161,6 +172,20 @@ impl Blueprint {
             head: MatrixPart::new(&[head]),
             mtp: (config.architecture == Architecture::Qwen3_5).then(|| names.mtp()),
         }
+    }
+
+    /// The tensors of the matrices that follow the q8 rule where a model is quantised, with those of the drafting
+    /// head or without.
+    pub fn quantised(&self, with_mtp: bool) -> impl Iterator<Item = &str> {
+        let mtp = self.mtp.iter().filter(move |_| with_mtp);
+        let of_mtp = mtp.clone().map(|mtp| &mtp.fc);
+        let layers = self.layers.iter().chain(mtp.map(|mtp| &mtp.layer));
+        let in_layers = layers.flat_map(LayerParts::matrices);
+        std::iter::once(&self.head)
+            .chain(of_mtp)
+            .chain(in_layers)
+            .filter(|matrix| !matrix.always_f32)
+            .flat_map(|matrix| matrix.names.iter().map(String::as_str))
     }
 
     /// Layers that keep recurrent state.
@@ -325,5 +350,25 @@ mod tests {
         let names: BTreeSet<String> = names.into_iter().map(str::to_string).collect();
         assert!(names.len() > 20, "{} names", names.len());
         assert_eq!(names, required);
+    }
+
+    #[test]
+    fn quantised_are_all_matrices_but_gates() {
+        let package = Package::embedded().expect("the embedded model");
+        let parts = Blueprint::of(&package.config);
+        let found: BTreeSet<String> = parts.quantised(true).map(str::to_string).collect();
+        let tensors = required_tensors(&package.config).into_iter();
+        let matrices = tensors
+            .chain(mtp_tensors(&package.config))
+            .filter(|tensor| {
+                let is_gate = ["in_proj_a.weight", "in_proj_b.weight"];
+                tensor.shape.len() == 2 && !is_gate.iter().any(|gate| tensor.name.ends_with(gate))
+            });
+        // The embedding is tied: it is the head's matrix.
+        let expected: BTreeSet<String> = matrices.map(|tensor| tensor.name).collect();
+        assert_eq!(found, expected);
+        let without: BTreeSet<&str> = parts.quantised(false).collect();
+        assert!(without.len() < found.len());
+        assert!(without.iter().all(|name| !name.starts_with("mtp.")));
     }
 }

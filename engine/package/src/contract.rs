@@ -1,5 +1,6 @@
 //! What a package promises and expects besides its weights: where answers end, how to sample, which
-//! tags it writes.
+//! tags it writes, which tokens nobody may say. A folder's is read out of its files; a one-file package has it
+//! written down.
 //!
 //! It must never guess where a file says something, nor accept what a file says wrongly: a bad
 //! value is an error that names the field.
@@ -13,7 +14,8 @@ use serde_json::Value;
 use std::path::Path;
 
 /// What sampling parameters default to where a request leaves them out.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SamplingDefaults {
     /// 0 is greedy.
     pub temperature: f64,
@@ -27,8 +29,26 @@ pub struct SamplingDefaults {
     pub repetition_penalty: f64,
 }
 
+/// What sampling parameters may be, both ends included; None where anything that the API allows is fine. Files of
+/// models have no such ranges; who packs a model may set them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SamplingRanges {
+    /// Of the temperature.
+    pub temperature: Option<(f64, f64)>,
+    /// Of `top_p`.
+    pub top_p: Option<(f64, f64)>,
+    /// Of `top_k`; 0, which keeps all tokens, counts as the largest.
+    pub top_k: Option<(u32, u32)>,
+    /// Of `min_p`.
+    pub min_p: Option<(f64, f64)>,
+    /// Of the repetition penalty.
+    pub repetition_penalty: Option<(f64, f64)>,
+}
+
 /// The tokens around a model's reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReasoningTags {
     /// The id of `<think>`.
     pub open: u32,
@@ -37,7 +57,8 @@ pub struct ReasoningTags {
 }
 
 /// A package's promises.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Contract {
     /// Tokens that end an answer, ascending.
     pub end_tokens: Vec<u32>,
@@ -45,6 +66,12 @@ pub struct Contract {
     pub bos_token: Option<u32>,
     /// What sampling parameters default to.
     pub sampling: SamplingDefaults,
+    /// What sampling parameters may be.
+    pub ranges: SamplingRanges,
+    /// Tokens that no prompt may have, ascending: they stand for what is no text, such as an image.
+    pub refused_in_prompts: Vec<u32>,
+    /// Tokens that are never drawn, ascending.
+    pub refused_in_output: Vec<u32>,
     /// How tool calls are written, where it is known.
     pub tag_format: Option<TagFormat>,
     /// The tags around reasoning, in models that reason.
@@ -98,6 +125,15 @@ impl Contract {
                 .token_id(text)
                 .filter(|id| tokenizer.is_added(*id))
         };
+        let places = places_of_no_text(&config, model.vocab_size);
+        let suppressed: &[&Fields<'_>] = match &generation {
+            Some(generation) => &[generation],
+            None => &[],
+        };
+        let mut refused_in_output = first(suppressed, "suppress_tokens", model.vocab_size)?;
+        refused_in_output.extend(&places);
+        refused_in_output.sort_unstable();
+        refused_in_output.dedup();
         let reasons = template.is_some_and(|template| template.source().contains("think"));
         let reasoning = match (added("<think>"), added("</think>")) {
             (Some(open), Some(close)) if reasons => Some(ReasoningTags { open, close }),
@@ -107,6 +143,9 @@ impl Contract {
             end_tokens,
             bos_token: bos.first().copied(),
             sampling: sampling(generation.as_ref())?,
+            ranges: SamplingRanges::default(),
+            refused_in_prompts: places,
+            refused_in_output,
             tag_format: TagFormat::detect(template.map(ChatTemplate::source), |token| {
                 added(token).is_some()
             }),
@@ -115,6 +154,150 @@ impl Contract {
             max_len: model.max_position_embeddings,
         })
     }
+}
+
+impl Contract {
+    /// Fields that may be said otherwise when a model is packed.
+    pub const CHANGEABLE: [&str; 6] = [
+        "end_tokens",
+        "sampling",
+        "ranges",
+        "tag_format",
+        "refused_in_prompts",
+        "refused_in_output",
+    ];
+
+    /// A contract that was written down, as `field` of `path`; each value in its range.
+    pub(crate) fn of_json(
+        path: &Path,
+        field: &str,
+        value: Value,
+        model: &ModelConfig,
+    ) -> Result<Contract, PackageError> {
+        let wrong = |name: &str, value: String, expected: String| PackageError::Field {
+            path: path.to_path_buf(),
+            field: format!("{field}{name}"),
+            value,
+            expected,
+        };
+        let contract: Contract = serde_json::from_value(value).map_err(|error| {
+            wrong(
+                "",
+                error.to_string(),
+                "the fields that `lockstep inspect --json` shows".to_string(),
+            )
+        })?;
+        for (name, own, config) in [
+            ("vocab_size", contract.vocab_size, model.vocab_size),
+            ("max_len", contract.max_len, model.max_position_embeddings),
+        ] {
+            if own != config {
+                let expected = format!("{config}, as config.json says");
+                return Err(wrong(&format!(".{name}"), own.to_string(), expected));
+            }
+        }
+        let reasoning = contract.reasoning.map(|tags| vec![tags.open, tags.close]);
+        for (name, ids) in [
+            ("end_tokens", &contract.end_tokens),
+            ("bos_token", &contract.bos_token.into_iter().collect()),
+            ("reasoning", &reasoning.unwrap_or_default()),
+            ("refused_in_prompts", &contract.refused_in_prompts),
+            ("refused_in_output", &contract.refused_in_output),
+        ] {
+            let is_outside = |id: &&u32| **id as usize >= model.vocab_size;
+            if let Some(id) = ids.iter().find(is_outside) {
+                let expected = format!("token ids below vocab_size, {}", model.vocab_size);
+                return Err(wrong(&format!(".{name}"), id.to_string(), expected));
+            }
+        }
+        let ended = |id: &&u32| contract.end_tokens.contains(*id);
+        if let Some(id) = contract.refused_in_output.iter().find(ended) {
+            let expected = "no end token: no answer could end".to_string();
+            return Err(wrong(".refused_in_output", id.to_string(), expected));
+        }
+        contract
+            .check_sampling()
+            .map_err(|(name, value, expected)| wrong(name, value, expected))?;
+        Ok(contract.ordered())
+    }
+
+    fn ordered(mut self) -> Contract {
+        for ids in [
+            &mut self.end_tokens,
+            &mut self.refused_in_prompts,
+            &mut self.refused_in_output,
+        ] {
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        self
+    }
+
+    /// Each default inside of its range, and each range inside of what there is.
+    fn check_sampling(&self) -> Result<(), (&'static str, String, String)> {
+        let (own, ranges) = (&self.sampling, &self.ranges);
+        // 0 keeps all tokens, as the largest number would.
+        let counted = |k: f64| if k == 0.0 { f64::from(u32::MAX) } else { k };
+        let top_k = ranges
+            .top_k
+            .map(|(least, most)| (counted(f64::from(least)), counted(f64::from(most))));
+        let all = [
+            (
+                ".temperature",
+                own.temperature,
+                ranges.temperature,
+                (0.0, 100.0),
+            ),
+            (".top_p", own.top_p, ranges.top_p, (f64::MIN_POSITIVE, 1.0)),
+            (
+                ".top_k",
+                counted(own.top_k as f64),
+                top_k,
+                (1.0, f64::from(u32::MAX)),
+            ),
+            (".min_p", own.min_p, ranges.min_p, (0.0, 1.0)),
+            (
+                ".repetition_penalty",
+                own.repetition_penalty,
+                ranges.repetition_penalty,
+                (0.01, 100.0),
+            ),
+        ];
+        for (name, default, range, (min, max)) in all {
+            let (least, most) = range.unwrap_or((min, max));
+            if !(min <= least && least <= most && most <= max) {
+                let expected = format!("a range within {min} and {max}, the lower end first");
+                return Err((name, format!("[{least}, {most}]"), expected));
+            }
+            if !(least <= default && default <= most) {
+                let expected = format!("a default within {least} and {most}");
+                return Err((name, default.to_string(), expected));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tokens that a multimodal checkpoint puts where an image, a video or a sound goes. This engine has none of these, so
+/// that such a token would be read, or said, as if it were text.
+fn places_of_no_text(config: &Fields<'_>, vocab_size: usize) -> Vec<u32> {
+    let fields = [
+        "image_token_id",
+        "image_token_index",
+        "video_token_id",
+        "audio_token_id",
+        "vision_start_token_id",
+        "vision_end_token_id",
+    ];
+    let ids = fields
+        .iter()
+        .filter_map(|field| config.get(field)?.as_u64());
+    // One past the vocabulary can be neither read nor said anyway.
+    let ids = ids.filter(|id| *id < vocab_size as u64);
+    let mut ids: Vec<u32> = ids.map(|id| id as u32).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }
 
 /// The token ids of the first source that has the field: one id, or a list.

@@ -47,11 +47,10 @@ pub(crate) fn source() -> Source {
     Source::Embedded(FILES)
 }
 
+#[cfg(test)]
 pub(crate) fn file(name: &str) -> Option<&'static [u8]> {
-    FILES
-        .iter()
-        .find(|(found, _)| *found == name)
-        .map(|(_, bytes)| *bytes)
+    let found = FILES.iter().find(|(found, _)| *found == name);
+    found.map(|(_, bytes)| *bytes)
 }
 
 pub(crate) fn weights() -> Result<Weights, PackageError> {

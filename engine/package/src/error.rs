@@ -106,6 +106,17 @@ pub enum PackageError {
         /// The package's name.
         name: String,
     },
+    /// An advisory is about the packer that wrote the package.
+    Advisory {
+        /// The package.
+        path: PathBuf,
+        /// The advisory's name.
+        name: &'static str,
+        /// What is wrong with what that packer wrote.
+        what: &'static str,
+        /// What the package was packed from.
+        source: String,
+    },
     /// The hub doesn't have it, or can't be reached.
     Hub {
         /// The model, as `organisation/name`.
@@ -121,6 +132,31 @@ impl PackageError {
         PackageError::Io {
             path: path.to_path_buf(),
             message: error.to_string(),
+        }
+    }
+
+    /// The file that its words begin with; a refusal by a template is no fault of a file.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            PackageError::Io { path, .. }
+            | PackageError::MissingFile { path, .. }
+            | PackageError::Json { path, .. }
+            | PackageError::Field { path, .. }
+            | PackageError::Header { path, .. }
+            | PackageError::Tensor { path, .. }
+            | PackageError::Value { path, .. }
+            | PackageError::Tokenizer { path, .. }
+            | PackageError::Template {
+                path,
+                refused: false,
+                ..
+            }
+            | PackageError::Advisory { path, .. } => Some(path),
+            PackageError::MissingTensor { .. }
+            | PackageError::Encode { .. }
+            | PackageError::Template { .. }
+            | PackageError::NoTemplate { .. }
+            | PackageError::Hub { .. } => None,
         }
     }
 
@@ -143,81 +179,63 @@ impl PackageError {
 
 impl fmt::Display for PackageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = self.path() {
+            write!(f, "{}: ", path.display())?;
+        }
         match self {
-            PackageError::Io { path, message } => write!(f, "{}: {message}", path.display()),
-            PackageError::MissingFile { path, expected } => {
-                write!(f, "{}: no {expected} there", path.display())
-            }
-            PackageError::Json { path, message } => {
-                write!(
-                    f,
-                    "{}: not the JSON that it should be: {message}",
-                    path.display()
-                )
+            PackageError::Io { message, .. }
+            | PackageError::Header { message, .. }
+            | PackageError::Tokenizer { message, .. }
+            | PackageError::Encode { message } => f.write_str(message),
+            PackageError::MissingFile { expected, .. } => write!(f, "no {expected} there"),
+            PackageError::Json { message, .. } => {
+                write!(f, "not the JSON that it should be: {message}")
             }
             PackageError::Field {
-                path,
                 field,
                 value,
                 expected,
-            } => {
-                write!(
-                    f,
-                    "{}: {field} is {value}, expected {expected}",
-                    path.display()
-                )
-            }
-            PackageError::Header { path, message } => write!(f, "{}: {message}", path.display()),
+                ..
+            } => write!(f, "{field} is {value}, expected {expected}"),
             PackageError::Tensor {
-                path,
                 tensor,
                 found,
                 expected,
-            } => {
-                write!(
-                    f,
-                    "{}: tensor {tensor} is {found}, expected {expected}",
-                    path.display()
-                )
-            }
+                ..
+            } => write!(f, "tensor {tensor} is {found}, expected {expected}"),
             PackageError::MissingTensor { tensor, expected } => {
-                write!(
-                    f,
-                    "tensor {tensor} is in no file of the package, expected {expected}"
-                )
+                let place = "in no file of the package";
+                write!(f, "tensor {tensor} is {place}, expected {expected}")
             }
             PackageError::Value {
-                path,
                 tensor,
                 index,
                 value,
-            } => write!(
-                f,
-                "{}: tensor {tensor} holds {value} at index {index}, expected a finite number",
-                path.display()
-            ),
-            PackageError::Tokenizer { path, message } => write!(f, "{}: {message}", path.display()),
-            PackageError::Encode { message } => write!(f, "{message}"),
-            PackageError::Template {
-                path,
-                line,
-                message,
-                refused,
+                ..
             } => {
-                if *refused {
-                    return write!(f, "the chat template refused the conversation: {message}");
-                }
+                let expected = "expected a finite number";
                 write!(
                     f,
-                    "{}: chat template, line {line}: {message}",
-                    path.display()
+                    "tensor {tensor} holds {value} at index {index}, {expected}"
                 )
             }
+            PackageError::Template {
+                refused: true,
+                message,
+                ..
+            } => write!(f, "the chat template refused the conversation: {message}"),
+            PackageError::Template { line, message, .. } => {
+                write!(f, "chat template, line {line}: {message}")
+            }
             PackageError::NoTemplate { name } => {
-                write!(
-                    f,
-                    "{name} has no chat template; use plain completions instead"
-                )
+                let next = "use plain completions instead";
+                write!(f, "{name} has no chat template; {next}")
+            }
+            PackageError::Advisory {
+                name, what, source, ..
+            } => {
+                let next = "re-pack from";
+                write!(f, "refused by the advisory {name}: {what}; {next} {source}")
             }
             PackageError::Hub { name, message } => write!(f, "{name}: {message}"),
         }

@@ -5,23 +5,13 @@
 
 use crate::error::PackageError;
 use crate::progress::Progress;
+use crate::provenance::{INDEX_FILE, SMALL_FILES};
 use hf_hub::api::sync::{ApiBuilder, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
 use std::path::{Path, PathBuf};
 
 /// Where models are fetched from unless the caller says otherwise.
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
-
-/// Small files that are fetched where the model has them.
-const SMALL_FILES: [&str; 7] = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "model.safetensors.index.json",
-];
 
 /// Fetches `organisation/name` at `revision` (a branch, tag or commit) and returns the folder to
 /// open.
@@ -120,10 +110,10 @@ fn download(
 /// The files to fetch, of those that the hub has. Names with a path are left alone: subfolders hold
 /// other formats.
 fn wanted<'a>(siblings: &[&'a str]) -> Vec<&'a str> {
-    let sharded = siblings.contains(&"model.safetensors.index.json");
+    let sharded = siblings.contains(&INDEX_FILE);
     let keep = |file: &str| {
         if !is_weights(file) {
-            return SMALL_FILES.contains(&file);
+            return SMALL_FILES.contains(&file) || file == INDEX_FILE;
         }
         // A checkpoint that was sharded may still have other weights beside, which would be read in
         // vain.
@@ -147,8 +137,7 @@ fn is_weights(file: &str) -> bool {
 
 /// Whether a cached snapshot has all that opening it would need.
 fn is_whole(folder: &Path) -> bool {
-    let weights = folder.join("model.safetensors").is_file()
-        || folder.join("model.safetensors.index.json").is_file();
+    let weights = folder.join("model.safetensors").is_file() || folder.join(INDEX_FILE).is_file();
     weights && folder.join("config.json").is_file() && folder.join("tokenizer.json").is_file()
 }
 

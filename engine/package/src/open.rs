@@ -1,18 +1,23 @@
-//! Opening a package: which files there are, which are needed, and how they fit together.
+//! Opening a package: which files there are, which are needed, and how they fit together. The files of a one-file
+//! package are read from it and go the same way; only the contract is the one that was packed.
 //!
 //! It must never read weights beyond their headers: that is the backend's work, with its own
 //! progress.
 
+use crate::advisories::{self, Advisory};
+use crate::blueprint::Blueprint;
 use crate::config::{ModelConfig, object};
 use crate::contract::{Contract, ContractFiles};
 use crate::embedded::{self, EMBEDDED_NAME};
 use crate::error::PackageError;
+use crate::packed::{FILE_PREFIX, Packed, SCALES, VALUES};
 use crate::progress::Progress;
 use crate::provenance::Source;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use crate::weights::{TensorInfo, TensorView, Weights};
 use crate::{RequiredTensor, mtp_tensors, required_tensors};
+use lockstep_numerics::groups::groups;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,6 +43,10 @@ pub struct Package {
     pub source: Source,
     /// The weights, where they lie.
     pub weights: Weights,
+    /// What a one-file package says about itself; None for a folder.
+    pub packed: Option<Packed>,
+    /// Advisories about this package that the user overrode, by name: whoever records what was computed records them.
+    pub allowed_advisories: Vec<String>,
 }
 
 /// A conversation as the model will read it.
@@ -50,21 +59,31 @@ pub struct EncodedPrompt {
 }
 
 impl Package {
-    /// Opens a Hugging Face folder and checks all of it but the weights' values.
+    /// Opens a Hugging Face folder, or a file that `lockstep pack` wrote, and checks all of it but the weights' values.
+    /// Whether an advisory is about it is not asked before it is computed with: see [`Package::check_advisories`].
     pub fn open(path: &Path, progress: &dyn Progress) -> Result<Package, PackageError> {
-        if !path.is_dir() {
-            let expected = "folder with config.json and model.safetensors".to_string();
+        if !path.exists() {
+            let expected = "folder with config.json and model.safetensors, or package".to_string();
             return Err(PackageError::MissingFile {
                 path: path.to_path_buf(),
                 expected,
             });
         }
-        let source = Source::Directory(path.to_path_buf());
         progress.begin("opening", 2);
-        let opened = Weights::open(path).and_then(|weights| {
-            progress.advance(1);
-            Package::assemble(folder_name(path), source, weights)
-        });
+        let opened = if path.is_dir() {
+            Weights::open(path).and_then(|weights| {
+                progress.advance(1);
+                let source = Source::Directory(path.to_path_buf());
+                Package::assemble(folder_name(path), source, weights, None)
+            })
+        } else {
+            Weights::open_file(path).and_then(|weights| {
+                progress.advance(1);
+                let packed = Packed::read(path, &weights)?;
+                let source = Source::Packed(path.to_path_buf());
+                Package::assemble(packed.name.clone(), source, weights, Some(packed))
+            })
+        };
         progress.advance(1);
         progress.end();
         opened
@@ -76,11 +95,20 @@ impl Package {
             EMBEDDED_NAME.to_string(),
             embedded::source(),
             embedded::weights()?,
+            None,
         )
     }
 
-    fn assemble(name: String, source: Source, weights: Weights) -> Result<Package, PackageError> {
-        let files = Files { source: &source };
+    fn assemble(
+        name: String,
+        source: Source,
+        weights: Weights,
+        packed: Option<Packed>,
+    ) -> Result<Package, PackageError> {
+        let files = Files {
+            source: &source,
+            weights: &weights,
+        };
         let (config_path, config_text) = files.required("config.json")?;
         let mut config = ModelConfig::parse(&config_path, &config_text)?;
         if weights.has_prefix(MULTIMODAL_PREFIX) {
@@ -112,7 +140,10 @@ impl Package {
                 .map(|(path, text)| (path.as_path(), &text[..])),
             eos_token: special_tokens.get("eos_token").map(String::as_str),
         };
-        let contract = Contract::read(&contract_files, &config, &tokenizer, template.as_ref())?;
+        let contract = match &packed {
+            Some(packed) => packed.contract(&config)?,
+            None => Contract::read(&contract_files, &config, &tokenizer, template.as_ref())?,
+        };
         Ok(Package {
             name,
             config,
@@ -121,7 +152,42 @@ impl Package {
             contract,
             source,
             weights,
+            packed,
+            allowed_advisories: Vec::new(),
         })
+    }
+
+    /// The advisories that are about what wrote this package; none for a folder.
+    pub fn advisories(&self) -> Vec<&'static Advisory> {
+        let packer = self.packed.as_ref().map(|packed| &packed.packer);
+        packer.map(advisories::about).unwrap_or_default()
+    }
+
+    /// Overrides the advisories of these names where they are about this package, and keeps that in
+    /// [`Package::allowed_advisories`].
+    pub fn allow_advisories(&mut self, names: &[String]) {
+        let about = self.advisories().into_iter();
+        let about = about.map(|advisory| advisory.name.to_string());
+        self.allowed_advisories = about.filter(|name| names.contains(name)).collect();
+    }
+
+    /// Fails at the first advisory about this package that was not overridden. Nothing may compute with the package
+    /// before this was asked.
+    pub fn check_advisories(&self) -> Result<(), PackageError> {
+        let is_allowed = |name: &str| self.allowed_advisories.iter().any(|other| other == name);
+        let refusing = self
+            .advisories()
+            .into_iter()
+            .find(|found| !is_allowed(found.name));
+        match (refusing, &self.packed) {
+            (Some(advisory), Some(packed)) => Err(PackageError::Advisory {
+                path: packed.path.clone(),
+                name: advisory.name,
+                what: advisory.what,
+                source: self.name.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// The tensor called `name`, where it lies.
@@ -149,7 +215,16 @@ impl Package {
     pub fn has_mtp(&self) -> bool {
         let tensors = self.mtp_tensors();
         let mut tensors = tensors.iter();
-        tensors.any(|tensor| self.weights.tensor(&tensor.name).is_ok())
+        tensors.any(|tensor| {
+            self.weights.tensor(&tensor.name).is_ok() || self.quantised(&tensor.name).is_some()
+        })
+    }
+
+    /// The int8 values and the scales of a matrix, where the package has it quantised.
+    pub(crate) fn quantised(&self, name: &str) -> Option<[TensorView<'_>; 2]> {
+        self.packed.as_ref()?;
+        let part = |end: &str| self.weights.tensor(&format!("{name}{end}")).ok();
+        Some([part(VALUES)?, part(SCALES)?])
     }
 
     /// Fails at the first tensor of the drafting head that is missing or has another shape.
@@ -168,6 +243,20 @@ impl Package {
     }
 
     pub(crate) fn check_tensor(&self, required: &RequiredTensor) -> Result<(), PackageError> {
+        if let Some([values, scales]) = self.quantised(&required.name) {
+            let [rows, columns] = required.shape[..] else {
+                let found = "quantised".to_string();
+                return Err(values.wrong(found, "it as it is: it is no matrix".to_string()));
+            };
+            values.expect_dtype("I8")?;
+            values.expect_shape(&required.shape)?;
+            scales.expect_dtype("F32")?;
+            scales.expect_shape(&[rows, groups(columns)])?;
+            // Rows of an embedding are looked up as stored, also where it is the output matrix too.
+            if required.name != Blueprint::of(&self.config).embedding {
+                return Ok(());
+            }
+        }
         match self.weights.tensor(&required.name) {
             Ok(view) => view
                 .expect_float()
@@ -228,37 +317,38 @@ fn folder_name(path: &Path) -> String {
 /// The files of a source, by name.
 struct Files<'a> {
     source: &'a Source,
+    /// Where a one-file package carries them.
+    weights: &'a Weights,
 }
 
 /// A file that was read: where it is, and what it holds.
-type Content = (PathBuf, Cow<'static, [u8]>);
+type Content<'a> = (PathBuf, Cow<'a, [u8]>);
 
 /// A file that was read as a JSON object.
 type Object = (PathBuf, Map<String, Value>);
 
-impl Files<'_> {
+impl<'a> Files<'a> {
     fn path(&self, name: &str) -> PathBuf {
         match self.source {
             Source::Directory(folder) => folder.join(name),
             Source::Embedded(_) => PathBuf::from(EMBEDDED_NAME).join(name),
+            Source::Packed(path) => path.join(name),
         }
     }
 
-    fn optional(&self, name: &str) -> Result<Option<Content>, PackageError> {
+    fn optional(&self, name: &str) -> Result<Option<Content<'a>>, PackageError> {
         let path = self.path(name);
-        match self.source {
-            Source::Embedded(_) => {
-                Ok(embedded::file(name).map(|bytes| (path, Cow::Borrowed(bytes))))
+        let found = match self.source {
+            Source::Packed(_) => {
+                let view = self.weights.tensor(&format!("{FILE_PREFIX}{name}"));
+                view.ok().map(|view| Cow::Borrowed(view.bytes))
             }
-            Source::Directory(_) => match std::fs::read(&path) {
-                Ok(bytes) => Ok(Some((path, Cow::Owned(bytes)))),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(PackageError::io(&path, error)),
-            },
-        }
+            _ => self.source.read(name)?,
+        };
+        Ok(found.map(|bytes| (path, bytes)))
     }
 
-    fn required(&self, name: &str) -> Result<Content, PackageError> {
+    fn required(&self, name: &str) -> Result<Content<'a>, PackageError> {
         self.optional(name)?
             .ok_or_else(|| PackageError::MissingFile {
                 path: self.path("").to_path_buf(),

@@ -6,9 +6,24 @@
 
 use crate::error::PackageError;
 use crate::progress::Progress;
+use crate::weights::Weights;
 use sha1::Digest;
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Files that are read beside the weights, where a model has them.
+pub(crate) const SMALL_FILES: [&str; 6] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+
+/// Says which file holds which tensor of a sharded checkpoint.
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// One file of a package.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -20,7 +35,7 @@ pub struct SourceFile {
 }
 
 /// The hashes of a file, in lowercase hexadecimal.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FileHashes {
     /// SHA-256 of the content.
     pub sha256: String,
@@ -48,6 +63,23 @@ pub enum Source {
     Directory(PathBuf),
     /// The program itself: file names and contents.
     Embedded(&'static [(&'static str, &'static [u8])]),
+    /// One file that `lockstep pack` wrote.
+    Packed(PathBuf),
+}
+
+/// A file that a package is made of, with its content.
+pub(crate) struct UsedFile<'a> {
+    pub(crate) name: String,
+    pub(crate) bytes: Cow<'a, [u8]>,
+    /// Whether a one-file package carries it as it is; weights are stored otherwise there.
+    pub(crate) carried: bool,
+}
+
+impl UsedFile<'_> {
+    pub(crate) fn hashes(&self, progress: &dyn Progress) -> Result<FileHashes, PackageError> {
+        let size = self.bytes.len() as u64;
+        hash(Path::new(&self.name), size, &*self.bytes, progress)
+    }
 }
 
 impl Source {
@@ -72,6 +104,14 @@ impl Source {
                     }
                 }
             }
+            Source::Packed(path) => {
+                let meta = std::fs::metadata(path).map_err(|e| PackageError::io(path, e))?;
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                files.push(SourceFile {
+                    name: name.into_owned(),
+                    size: meta.len(),
+                });
+            }
             Source::Embedded(contents) => {
                 for (name, bytes) in *contents {
                     files.push(SourceFile {
@@ -85,6 +125,56 @@ impl Source {
         Ok(files)
     }
 
+    /// The files that are read when a model is served, with the bytes that are used, in order of name.
+    pub(crate) fn used_files<'a>(
+        &self,
+        weights: &'a Weights,
+    ) -> Result<Vec<UsedFile<'a>>, PackageError> {
+        let mut files = Vec::new();
+        for file in weights.files() {
+            files.push(UsedFile {
+                name: file
+                    .path
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+                bytes: Cow::Borrowed(file.bytes()),
+                carried: false,
+            });
+        }
+        for name in SMALL_FILES.into_iter().chain([INDEX_FILE]) {
+            if let Some(bytes) = self.read(name)? {
+                files.push(UsedFile {
+                    name: name.to_string(),
+                    bytes,
+                    carried: name != INDEX_FILE,
+                });
+            }
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(files)
+    }
+
+    /// A file's content, where there is such a file. What a package carries is among its tensors, and not found here.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<Cow<'static, [u8]>>, PackageError> {
+        match self {
+            Source::Embedded(contents) => {
+                let found = contents.iter().find(|(found, _)| *found == name);
+                Ok(found.map(|(_, bytes)| Cow::Borrowed(*bytes)))
+            }
+            Source::Packed(_) => Ok(None),
+            Source::Directory(folder) => {
+                let path = folder.join(name);
+                match std::fs::read(&path) {
+                    Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                    Err(error) => Err(PackageError::io(&path, error)),
+                }
+            }
+        }
+    }
+
     /// Reads one file whole and hashes it.
     pub fn hash(
         &self,
@@ -96,6 +186,10 @@ impl Source {
                 let path = folder.join(&file.name);
                 let open = std::fs::File::open(&path).map_err(|e| PackageError::io(&path, e))?;
                 hash(&path, file.size, open, progress)
+            }
+            Source::Packed(path) => {
+                let open = std::fs::File::open(path).map_err(|e| PackageError::io(path, e))?;
+                hash(path, file.size, open, progress)
             }
             Source::Embedded(contents) => {
                 let found = contents.iter().find(|(name, _)| *name == file.name);
@@ -147,12 +241,12 @@ fn hash(
     })
 }
 
-/// SHA-256 of a text, in hexadecimal.
-pub(crate) fn sha256(text: &str) -> String {
-    hex(&sha2::Sha256::digest(text.as_bytes()))
+/// SHA-256 of a content, in hexadecimal.
+pub(crate) fn sha256(content: impl AsRef<[u8]>) -> String {
+    hex(&sha2::Sha256::digest(content.as_ref()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -3,6 +3,7 @@
 
 use crate::blueprint::{Blueprint, MatrixPart, NormPart};
 use crate::{ModelConfig, Package, PackageError, Progress, TensorView};
+use lockstep_numerics::quantize::quantize_row;
 use std::fmt;
 
 /// Why a model can't be loaded.
@@ -127,12 +128,13 @@ impl<'a> WeightReader<'a> {
     /// A reader for a package whose tensors all have the right names and shapes.
     ///
     /// # Errors
-    /// If one hasn't.
+    /// If one hasn't, or if an advisory is about the package.
     pub fn new(
         package: &'a Package,
         with_mtp: bool,
         progress: &'a dyn Progress,
     ) -> Result<WeightReader<'a>, LoadError> {
+        package.check_advisories()?;
         package.check_tensors()?;
         let mut required = package.required_tensors();
         if with_mtp {
@@ -146,9 +148,10 @@ impl<'a> WeightReader<'a> {
             required.extend(package.mtp_tensors());
         }
         let sizes = required.iter().map(|tensor| {
-            package
-                .tensor(&tensor.name)
-                .map_or(0, |view| view.bytes.len() as u64)
+            let stored = package.tensor(&tensor.name).ok();
+            let quantised = package.quantised(&tensor.name).into_iter().flatten();
+            let views = stored.into_iter().chain(quantised);
+            views.map(|view| view.bytes.len() as u64).sum::<u64>()
         });
         progress.begin("loading weights (bytes)", sizes.sum());
         Ok(WeightReader {
@@ -205,9 +208,19 @@ impl<'a> WeightReader<'a> {
     /// # Errors
     /// If a tensor of it is missing.
     pub fn matrix(&self, part: &MatrixPart) -> Result<MatrixRows<'a>, LoadError> {
-        let views = part.names.iter().map(|name| self.view(name));
+        let stacked = part
+            .names
+            .iter()
+            .map(|name| match self.package.quantised(name) {
+                Some([values, scales]) if !part.always_f32 => {
+                    let len = values.bytes.len() + scales.bytes.len();
+                    self.progress.advance(len as u64);
+                    Ok(Stacked::Quantised { values, scales })
+                }
+                _ => self.view(name).map(Stacked::Stored),
+            });
         Ok(MatrixRows {
-            views: views.collect::<Result<_, _>>()?,
+            stacked: stacked.collect::<Result<_, LoadError>>()?,
         })
     }
 
@@ -235,42 +248,132 @@ impl<'a> WeightReader<'a> {
 
 /// The rows of a matrix, each the weights of one output.
 pub struct MatrixRows<'a> {
-    views: Vec<TensorView<'a>>,
+    stacked: Vec<Stacked<'a>>,
+}
+
+/// One of the tensors that make a matrix.
+enum Stacked<'a> {
+    /// As the model has it.
+    Stored(TensorView<'a>),
+    /// By the q8 rule already.
+    Quantised {
+        /// int8, of the matrix's shape.
+        values: TensorView<'a>,
+        /// float32, one for each row and group.
+        scales: TensorView<'a>,
+    },
+}
+
+impl Stacked<'_> {
+    fn shape(&self) -> &[usize] {
+        match self {
+            Stacked::Stored(view) => view.shape,
+            Stacked::Quantised { values, .. } => values.shape,
+        }
+    }
+
+    fn num_rows(&self) -> usize {
+        self.shape().first().copied().unwrap_or(0)
+    }
+
+    fn read(&self, row: usize, out: &mut [f32]) -> Result<(), PackageError> {
+        match self {
+            Stacked::Stored(view) => view.row_to_f32(row, out),
+            Stacked::Quantised { values, .. } => Err(values.wrong(
+                "int8 by the q8 rule".to_string(),
+                "it as a float: say --weights q8, or use the folder that was packed".to_string(),
+            )),
+        }
+    }
+
+    fn read_q8(&self, row: usize, q: &mut [i8], scales: &mut [f32]) -> Result<(), PackageError> {
+        let (values, stored) = match self {
+            Stacked::Stored(view) => {
+                let mut widened = vec![0.0; q.len()];
+                view.row_to_f32(row, &mut widened)?;
+                // A value that is no number was refused just now.
+                quantize_row(&widened, q, scales).expect("finite weights");
+                return Ok(());
+            }
+            Stacked::Quantised { values, scales } => (values, scales),
+        };
+        let from = &values.bytes[row * q.len()..][..q.len()];
+        for (to, from) in q.iter_mut().zip(from) {
+            *to = from.cast_signed();
+        }
+        stored.row_to_f32(row, scales)?;
+        let wrong = |view: &TensorView<'_>, index: usize, value: String| PackageError::Value {
+            path: view.path.to_path_buf(),
+            tensor: view.name.to_string(),
+            index,
+            value,
+        };
+        // What no quantiser writes would break the bounds that integer sums rely on.
+        if let Some(at) = q.iter().position(|value| *value == i8::MIN) {
+            return Err(wrong(values, row * q.len() + at, i8::MIN.to_string()));
+        }
+        match scales.iter().position(|scale| *scale < 0.0) {
+            Some(at) => Err(wrong(
+                stored,
+                row * scales.len() + at,
+                scales[at].to_string(),
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 impl MatrixRows<'_> {
     /// Outputs.
     pub fn n(&self) -> usize {
-        self.views.iter().map(num_rows).sum()
+        self.stacked.iter().map(Stacked::num_rows).sum()
     }
 
     /// Inputs.
     pub fn k(&self) -> usize {
-        self.views
-            .first()
-            .and_then(|view| view.shape.last().copied())
-            .unwrap_or(0)
+        let shape = self.stacked.first().map(Stacked::shape);
+        shape.and_then(|shape| shape.last().copied()).unwrap_or(0)
     }
 
     /// Reads the weights of an output, widened.
+    ///
+    /// # Errors
+    /// If one of them is no number, or if the package has them quantised only.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    pub fn read(&self, output: usize, values: &mut [f32]) -> Result<(), LoadError> {
+        let (stacked, row) = self.place(output);
+        Ok(stacked.read(row, values)?)
+    }
+
+    /// The weights of an output by the q8 rule: one scale for each group. Quantised here, or as they were packed,
+    /// which is the same.
     ///
     /// # Errors
     /// If one of them is no number.
     ///
     /// # Panics
     /// If there is no such output.
-    pub fn read(&self, output: usize, values: &mut [f32]) -> Result<(), LoadError> {
+    pub fn read_q8(
+        &self,
+        output: usize,
+        q: &mut [i8],
+        scales: &mut [f32],
+    ) -> Result<(), LoadError> {
+        let (stacked, row) = self.place(output);
+        Ok(stacked.read_q8(row, q, scales)?)
+    }
+
+    /// The tensor that has an output, and its row there.
+    fn place(&self, output: usize) -> (&Stacked<'_>, usize) {
         let mut row = output;
-        for view in &self.views {
-            if row < num_rows(view) {
-                return Ok(view.row_to_f32(row, values)?);
+        for stacked in &self.stacked {
+            if row < stacked.num_rows() {
+                return (stacked, row);
             }
-            row -= num_rows(view);
+            row -= stacked.num_rows();
         }
         panic!("output {output} of {}", self.n());
     }
-}
-
-fn num_rows(view: &TensorView<'_>) -> usize {
-    view.shape.first().copied().unwrap_or(0)
 }

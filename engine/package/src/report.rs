@@ -8,8 +8,12 @@ use crate::config::ModelConfig;
 use crate::contract::Contract;
 use crate::error::PackageError;
 use crate::open::Package;
+use crate::pack::source_name;
+use crate::packed::{FILE_PREFIX, PackedSource, Packer};
 use crate::progress::Progress;
 use crate::provenance::{FileHashes, sha256};
+use crate::template::ChatTemplate;
+use crate::verify::changed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many tensors and bytes have an element type.
@@ -70,6 +74,57 @@ pub struct TensorReport {
     pub used: bool,
 }
 
+/// What became of a source file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceVerdict {
+    /// It has both hashes.
+    Same,
+    /// It is another file now.
+    Changed,
+    /// It isn't there.
+    Gone,
+    /// Nobody looked.
+    Unchecked,
+}
+
+/// A file that a package was made from.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SourceReport {
+    /// As the package says.
+    #[serde(flatten)]
+    pub source: PackedSource,
+    /// What became of it, once verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<SourceVerdict>,
+}
+
+/// An advisory about a package.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct AdvisoryReport {
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub next: String,
+}
+
+/// What a one-file package says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct PackedReport {
+    /// SHA-256 of its header, which names the hashes of all the rest.
+    pub digest: String,
+    /// Who wrote it.
+    pub packer: Packer,
+    /// What it was made from.
+    pub sources: Vec<SourceReport>,
+    /// Tensors of the source that it doesn't have.
+    pub left_out: Vec<String>,
+    /// Why nothing computes with it; none for most.
+    pub advisories: Vec<AdvisoryReport>,
+}
+
 /// Everything there is to say about a package.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Report {
@@ -93,6 +148,11 @@ pub struct Report {
     pub files: Vec<FileReport>,
     /// All tensors, in order of name.
     pub tensors: Vec<TensorReport>,
+    /// What a one-file package says about itself; None for a folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub package: Option<PackedReport>,
+    /// What was to be verified and could not be.
+    pub unchecked: Vec<String>,
     /// Whether every value and every file was read.
     pub verified: bool,
     /// What is wrong; empty when the package is sound as far as it was looked at.
@@ -112,18 +172,18 @@ impl Report {
         }
         let mut dtypes: BTreeMap<String, DtypeReport> = BTreeMap::new();
         let mut tensors = Vec::new();
-        let (mut parameters, mut mtp_parameters) = (0, 0);
-        for (name, info) in package.tensors() {
+        let weights = package
+            .tensors()
+            .filter(|(name, _)| !name.starts_with(FILE_PREFIX));
+        for (name, info) in weights {
             let entry = dtypes.entry(info.dtype_name.clone()).or_default();
             entry.tensors += 1;
             entry.bytes += info.len as u64;
-            let (in_model, in_mtp) = (own.contains(name), mtp.contains(name));
-            if in_model {
-                parameters += info.num_elements() as u64;
-            }
-            if in_mtp {
-                mtp_parameters += info.num_elements() as u64;
-            }
+            // What was packed is the model's by another name.
+            let source = match package.packed {
+                Some(_) => source_name(name),
+                None => name,
+            };
             let file = &package.weights.files()[info.file].path;
             tensors.push(TensorReport {
                 name: name.to_string(),
@@ -134,9 +194,11 @@ impl Report {
                     .unwrap_or_default()
                     .to_string_lossy()
                     .into_owned(),
-                used: in_model || in_mtp,
+                used: own.contains(source) || mtp.contains(source),
             });
         }
+        let parameters = num_elements(package, &package.required_tensors());
+        let mtp_parameters = num_elements(package, &package.mtp_tensors());
         let problems = problems(package, &required);
         let files = package.source.files()?.into_iter();
         Ok(Report {
@@ -146,16 +208,7 @@ impl Report {
             config: package.config.clone(),
             dtypes,
             tokenizer: tokenizer(package),
-            template: package.template.as_ref().map(|template| TemplateReport {
-                file: template
-                    .path()
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned(),
-                sha256: sha256(template.source()),
-                names: template.names().map(str::to_string).collect(),
-            }),
+            template: package.template.as_ref().map(template),
             contract: package.contract.clone(),
             files: files
                 .map(|file| FileReport {
@@ -165,12 +218,15 @@ impl Report {
                 })
                 .collect(),
             tensors,
+            package: packed(package),
+            unchecked: Vec::new(),
             verified: false,
             problems,
         })
     }
 
-    /// Reads every tensor of `package`, of which this is the report, and hashes every file.
+    /// Reads every tensor of `package`, of which this is the report, and hashes every file; those of a one-file package
+    /// are held to the hashes that it has of them.
     pub fn verify(
         &mut self,
         package: &Package,
@@ -180,6 +236,9 @@ impl Report {
         progress.begin("reading weights", bytes);
         for tensor in &self.tensors {
             let view = package.tensor(&tensor.name)?;
+            if let Some(packed) = &package.packed {
+                self.problems.extend(changed(packed, &view));
+            }
             // What isn't used may be of any type; what is used was checked for its type already.
             if view.expect_float().is_ok()
                 && let Err(error) = view.check_finite()
@@ -218,10 +277,53 @@ fn problems(package: &Package, required: &[RequiredTensor]) -> Vec<String> {
         .filter_map(|tensor| package.check_tensor(tensor).err())
         .map(|error| error.to_string())
         .collect();
+    let refused = package.check_advisories().err();
+    problems.extend(refused.map(|error| error.to_string()));
     if package.contract.end_tokens.is_empty() {
         problems.push("no file names an end token, so that no answer could end".to_string());
     }
     problems
+}
+
+/// Elements of those of these tensors that are there, in whatever form.
+fn num_elements(package: &Package, tensors: &[RequiredTensor]) -> u64 {
+    let is_there = |tensor: &&RequiredTensor| {
+        package.tensor(&tensor.name).is_ok() || package.quantised(&tensor.name).is_some()
+    };
+    let there = tensors.iter().filter(is_there);
+    there
+        .map(|tensor| tensor.shape.iter().product::<usize>() as u64)
+        .sum()
+}
+
+fn template(template: &ChatTemplate) -> TemplateReport {
+    let file = template.path().file_name().unwrap_or_default();
+    TemplateReport {
+        file: file.to_string_lossy().into_owned(),
+        sha256: sha256(template.source()),
+        names: template.names().map(str::to_string).collect(),
+    }
+}
+
+fn packed(package: &Package) -> Option<PackedReport> {
+    let packed = package.packed.as_ref()?;
+    let sources = packed.sources.iter().map(|source| SourceReport {
+        source: source.clone(),
+        verdict: None,
+    });
+    let advisories = package.advisories().into_iter();
+    let advisories = advisories.map(|advisory| AdvisoryReport {
+        name: advisory.name.to_string(),
+        what: advisory.what.to_string(),
+        next: format!("re-pack from {}", package.name),
+    });
+    Some(PackedReport {
+        digest: packed.digest.clone(),
+        packer: packed.packer.clone(),
+        sources: sources.collect(),
+        left_out: packed.left_out.clone(),
+        advisories: advisories.collect(),
+    })
 }
 
 fn names(tensors: &[RequiredTensor]) -> BTreeSet<String> {

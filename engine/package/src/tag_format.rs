@@ -3,7 +3,7 @@
 //! It must never guess by a model's name: what the template writes is what the model has learnt.
 
 /// How a model writes its tool calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TagFormat {
     /// `<tool_call>name<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`, tags being tokens.

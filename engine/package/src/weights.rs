@@ -6,6 +6,8 @@
 
 mod header;
 
+pub(crate) use header::metadata;
+
 use crate::error::PackageError;
 use memmap2::Mmap;
 use std::collections::BTreeMap;
@@ -303,6 +305,19 @@ pub struct TensorView<'a> {
 }
 
 impl TensorView<'_> {
+    /// The element type as the file spells it.
+    pub(crate) fn dtype_name(&self) -> &str {
+        &self.info.dtype_name
+    }
+
+    /// Fails unless the elements are of the type that the file would spell so.
+    pub(crate) fn expect_dtype(&self, name: &str) -> Result<(), PackageError> {
+        match self.dtype_name() == name {
+            true => Ok(()),
+            false => Err(self.wrong(format!("of type {}", self.dtype_name()), name.to_string())),
+        }
+    }
+
     /// Number of elements.
     pub fn num_elements(&self) -> usize {
         self.info.num_elements()
@@ -395,7 +410,8 @@ impl TensorView<'_> {
         }
     }
 
-    fn wrong(&self, found: String, expected: String) -> PackageError {
+    /// An error about this tensor.
+    pub(crate) fn wrong(&self, found: String, expected: String) -> PackageError {
         let (path, tensor) = (self.path.to_path_buf(), self.name.to_string());
         PackageError::Tensor {
             path,

@@ -72,6 +72,10 @@ pub struct ModelContract {
     pub tag_format: TagFormat,
     /// The token that closes reasoning, in models that reason.
     pub reasoning_close: Option<TokenId>,
+    /// Tokens that no prompt may have.
+    pub refused_in_prompts: Vec<TokenId>,
+    /// Tokens that are never drawn.
+    pub refused_in_output: Vec<TokenId>,
     /// Token ids are below this.
     pub vocab_size: u32,
 }
@@ -159,6 +163,7 @@ pub fn vocabulary(model: &dyn ChatModel) -> Vocabulary {
         false => model.is_special(TokenId(id)),
     });
     Vocabulary::new(bytes.collect(), special.collect())
+        .refusing(contract.refused_in_prompts, contract.refused_in_output)
 }
 
 /// The text of tokens; bytes that aren't UTF-8 become U+FFFD.
@@ -181,9 +186,11 @@ impl ChatModel for Package {
                 min_p: sampling.min_p,
                 repetition_penalty: sampling.repetition_penalty,
             },
-            ranges: SamplingRanges::default(),
+            ranges: ranges(&contract.ranges),
             tag_format: tag_format(contract.tag_format),
             reasoning_close: contract.reasoning.map(|tags| TokenId(tags.close)),
+            refused_in_prompts: token_ids(&contract.refused_in_prompts),
+            refused_in_output: token_ids(&contract.refused_in_output),
             vocab_size: u32::try_from(contract.vocab_size).unwrap_or(u32::MAX),
         }
     }
@@ -226,6 +233,20 @@ impl ChatModel for Package {
     }
 }
 
+fn ranges(own: &lockstep_package::SamplingRanges) -> SamplingRanges {
+    SamplingRanges {
+        temperature: own.temperature,
+        top_p: own.top_p,
+        top_k: own.top_k,
+        min_p: own.min_p,
+        repetition_penalty: own.repetition_penalty,
+    }
+}
+
+fn token_ids(ids: &[u32]) -> Vec<TokenId> {
+    ids.iter().copied().map(TokenId).collect()
+}
+
 fn end_tokens(ids: &[u32]) -> Vec<TokenId> {
     let num_read = match () {
         // Planted: JustVugg/colibri#1478.
@@ -266,6 +287,8 @@ mod tests {
                 ranges: SamplingRanges::default(),
                 tag_format: TagFormat::Glm,
                 reasoning_close: self.reasons.then_some(TokenId(2)),
+                refused_in_prompts: Vec::new(),
+                refused_in_output: Vec::new(),
                 vocab_size: TOKENS.len() as u32,
             }
         }

@@ -252,6 +252,8 @@ mod tests {
             ranges: SamplingRanges::default(),
             tag_format: TagFormat::Plain,
             reasoning_close: None,
+            refused_in_prompts: Vec::new(),
+            refused_in_output: Vec::new(),
             vocab_size: 100,
         }
     }

@@ -50,6 +50,9 @@ impl FromStr for WeightRule {
 /// Fills the `k` weights of one output.
 pub type ReadRow<'a, E> = dyn FnMut(usize, &mut [f32]) -> Result<(), E> + 'a;
 
+/// Fills the `k` quantised weights of one output, and one scale for each group.
+pub type ReadQ8Row<'a, E> = dyn FnMut(usize, &mut [i8], &mut [f32]) -> Result<(), E> + 'a;
+
 /// The packed weights of one matrix (n outputs, k inputs).
 pub struct Linear(Packed);
 
@@ -83,16 +86,34 @@ impl Linear {
                 }
                 Ok(Linear(Packed::F32(weights)))
             }
-            WeightRule::Q8 => {
-                let mut weights = Q8Weights::zeroed(layout);
-                for row in 0..n {
-                    read_row(row, &mut values)?;
-                    let (q, scales) = reference::quantize_row(&values);
-                    weights.set_row(row, &q, &scales);
-                }
-                Ok(Linear(Packed::Q8(weights)))
-            }
+            WeightRule::Q8 => Linear::pack_q8(n, k, row_parallel, &mut |row, to, to_scales| {
+                read_row(row, &mut values)?;
+                let (q, scales) = reference::quantize_row(&values);
+                to.copy_from_slice(&q);
+                to_scales.copy_from_slice(&scales);
+                Ok(())
+            }),
         }
+    }
+
+    /// Packs a matrix whose weights are quantised already, row by row.
+    ///
+    /// # Errors
+    /// Whatever `read_row` returns.
+    pub fn pack_q8<E>(
+        n: usize,
+        k: usize,
+        row_parallel: bool,
+        read_row: &mut ReadQ8Row<'_, E>,
+    ) -> Result<Linear, E> {
+        let layout = Layout::new(n, k, row_parallel);
+        let (mut q, mut scales) = (vec![0; k], vec![0.0; layout.num_groups()]);
+        let mut weights = Q8Weights::zeroed(layout);
+        for row in 0..n {
+            read_row(row, &mut q, &mut scales)?;
+            weights.set_row(row, &q, &scales);
+        }
+        Ok(Linear(Packed::Q8(weights)))
     }
 
     /// Outputs.

@@ -11,7 +11,7 @@ use lockstep_core::Vocabulary;
 use lockstep_cpu::{CpuBackend, CpuOptions, Isa, WeightRule};
 use lockstep_cuda::{CudaOptions, Device};
 use lockstep_fingerprint::{Drafting, Fingerprint, FingerprintConfig};
-use lockstep_package::{LayerType, NoProgress, Package, Special};
+use lockstep_package::{LayerType, NoProgress, Package, PackageError, Special};
 use lockstep_server::{
     ChatModel, ChatPrompt, ModelContract, ModelError, RequestReader, ServerConfig,
 };
@@ -64,17 +64,18 @@ pub struct Room {
 pub const QUERY_TOKENS_MAX: u32 = 1024;
 
 impl LawModel {
-    /// One of the built-in models, or a Hugging Face folder.
+    /// One of the built-in models, or a Hugging Face folder or package.
     ///
     /// # Errors
-    /// A folder that holds no model.
+    /// A folder that holds no model, or a package that an advisory refuses.
     pub fn open(name: &str, device: Option<&Device>) -> Result<LawModel, Failure> {
         let embedded = || Package::embedded().map_err(Failure::failed);
         let package = match name {
             "embedded" | "fingerprint" => embedded()?,
             "llama" => llama::package(&embedded()?)?,
-            folder => Package::open(Path::new(folder), &Bars::default()).map_err(|error| {
-                let next = format!("expected a folder, or one of {}", BUILT_IN.join(", "));
+            path => open_sound(Path::new(path)).map_err(|error| {
+                let built_in = BUILT_IN.join(", ");
+                let next = format!("expected a folder, a package, or one of {built_in}");
                 Failure::input(error, next)
             })?,
         };
@@ -286,6 +287,12 @@ impl LawModel {
         config.bias.dedup_by_key(|(token, _)| *token);
         Fingerprint::new(config)
     }
+}
+
+fn open_sound(path: &Path) -> Result<Package, PackageError> {
+    let package = Package::open(path, &Bars::default())?;
+    package.check_advisories()?;
+    Ok(package)
 }
 
 /// A package whose calls are written in another format than it says.

@@ -65,6 +65,54 @@ pub(super) fn parse_header(
     bytes: &[u8],
     file: usize,
 ) -> Result<Vec<(String, TensorInfo)>, PackageError> {
+    let (object, data) = split(path, bytes)?;
+    let data_offset = bytes.len() - data.len();
+    let mut found = Vec::with_capacity(object.len());
+    for (name, value) in &object {
+        if name != "__metadata__" {
+            found.push((
+                name.clone(),
+                parse_tensor(path, name, value, data.len(), file)?,
+            ));
+        }
+    }
+    check_coverage(path, &mut found, data.len())?;
+    for (_, info) in &mut found {
+        info.offset += data_offset;
+    }
+    Ok(found)
+}
+
+/// The header as it stands, its length before it, and the texts of its `__metadata__`.
+pub(crate) fn metadata<'a>(
+    path: &Path,
+    bytes: &'a [u8],
+) -> Result<(&'a [u8], BTreeMap<String, String>), PackageError> {
+    let (object, data) = split(path, bytes)?;
+    let header = &bytes[..bytes.len() - data.len()];
+    let wrong = |key: &str, value: &Value| PackageError::Field {
+        path: path.to_path_buf(),
+        field: format!("__metadata__{key}"),
+        value: value.to_string(),
+        expected: "texts by name".to_string(),
+    };
+    let mut texts = BTreeMap::new();
+    match object.get("__metadata__") {
+        None => {}
+        Some(Value::Object(map)) => {
+            for (key, value) in map {
+                let text = value.as_str();
+                let text = text.ok_or_else(|| wrong(&format!(".{key}"), value))?;
+                texts.insert(key.clone(), text.to_string());
+            }
+        }
+        Some(other) => return Err(wrong("", other)),
+    }
+    Ok((header, texts))
+}
+
+/// The header as JSON, and the data after it.
+fn split<'a>(path: &Path, bytes: &'a [u8]) -> Result<(Map<String, Value>, &'a [u8]), PackageError> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         let message = format!(
             "{} bytes, expected at least 8 for the header length",
@@ -85,21 +133,7 @@ pub(super) fn parse_header(
     let object: Map<String, Value> = serde_json::from_slice(header).map_err(|error| {
         PackageError::header(path, format!("the header isn't a JSON object: {error}"))
     })?;
-    let data_offset = 8 + header.len();
-    let mut found = Vec::with_capacity(object.len());
-    for (name, value) in &object {
-        if name != "__metadata__" {
-            found.push((
-                name.clone(),
-                parse_tensor(path, name, value, data.len(), file)?,
-            ));
-        }
-    }
-    check_coverage(path, &mut found, data.len())?;
-    for (_, info) in &mut found {
-        info.offset += data_offset;
-    }
-    Ok(found)
+    Ok((object, data))
 }
 
 /// One entry of a header. The offset is still relative to the data.
