@@ -1,19 +1,21 @@
 //! The backend: plans in, draws out. It checks a plan, lays it out as rows, runs the model and samples. It
 //! keeps blocks, rows and the last draws; it must never keep a sequence's tokens or guess its length.
 
-use crate::batch::{Batch, Faults, Machine};
+use crate::batch::{Batch, Machine};
 use crate::draft::{DraftModel, Drafters};
 use crate::load::Loader;
 use crate::model::{Memory, Model, Mtp, MtpMemory, Probe, Wanted, num_state_layers};
+use crate::watch::Watch;
 use crate::{Isa, Pool, WeightRule, kernels};
 use lockstep_numerics::sampler::Sampler;
 use lockstep_package::{LoadError, Package, Progress, ensure_range, ensure_same_vocabulary};
 use lockstep_sampling::{DrawnTokens, sample_seq};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, LayoutShape, MaskSet, ModelDrafter, Proposal,
-    ProposalPlan, SeqError, SeqOutput, StepLayout, StepOutput, StepPlan, TokenId, admit_proposals,
-    check_plan,
+    Backend, BackendError, BackendLimits, LayoutShape, MaskSet, ModelDrafter, OpDigest, Proposal,
+    ProposalPlan, SeqError, SeqId, SeqOutput, StepId, StepLayout, StepOutput, StepPlan, TokenId,
+    admit_proposals, check_plan,
 };
+use std::collections::BTreeMap;
 
 /// How a model is loaded and how much it may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +83,9 @@ pub struct CpuBackend {
     layout: StepLayout,
     // A buffer of logits to use again.
     spare: Vec<f32>,
+    // Whether digests of operations are wanted, and those of steps that nobody has asked for yet.
+    is_watched: bool,
+    ops: BTreeMap<StepId, Vec<OpDigest>>,
 }
 
 /// A step between its phases: logits of its scored positions.
@@ -198,6 +203,8 @@ impl CpuBackend {
             drawn: DrawnTokens::default(),
             layout: StepLayout::new(shape),
             spare: Vec::new(),
+            is_watched: false,
+            ops: BTreeMap::new(),
         })
     }
 
@@ -237,9 +244,9 @@ impl CpuBackend {
         let mut layout = std::mem::take(&mut self.layout);
         layout.lay_out(&plan.seqs, &tokens);
         let batch = Batch::new(&layout);
-        let faults = self.run(&batch, (&selected, &mut logits), Some(&mut probe));
+        let watch = self.run(&batch, (&selected, &mut logits), Some(&mut probe));
         let last_rows = (0..plan.seqs.len()).map(|seq_idx| batch.rows(seq_idx).end - 1);
-        let faulty = last_rows.filter_map(|row| faults.error_at(&batch, row));
+        let faulty = last_rows.filter_map(|row| watch.error_at(&batch, row));
         let error = unresolved.into_iter().flatten().chain(faulty).next();
         self.layout = layout;
         if let Some(error) = error {
@@ -271,8 +278,8 @@ impl CpuBackend {
         batch: &Batch<'_>,
         (selected, logits): (&[u32], &mut [f32]),
         mut probe: Option<&mut Probe>,
-    ) -> Faults {
-        let mut faults = Faults::of(batch);
+    ) -> Watch {
+        let mut watch = Watch::of(batch).with_digests(self.is_watched);
         let machine = Machine {
             isa: self.isa,
             pool: &self.pool,
@@ -283,10 +290,10 @@ impl CpuBackend {
             probe: probe.as_deref_mut(),
         };
         self.model
-            .forward(machine, batch, &mut self.memory, &mut faults, wanted);
+            .forward(machine, batch, &mut self.memory, &mut watch, wanted);
         let model = (&self.model, &self.memory);
         self.drafters.mirror(machine, model, batch, probe);
-        faults
+        watch
     }
 }
 
@@ -305,11 +312,11 @@ impl Backend for CpuBackend {
         let batch = Batch::new(&layout);
         let mut logits = std::mem::take(&mut self.spare);
         logits.resize(layout.scored().len() * self.model.vocab_size(), 0.0);
-        let faults = self.run(&batch, (layout.scored(), &mut logits), None);
+        let watch = self.run(&batch, (layout.scored(), &mut logits), None);
         let errors = unresolved.into_iter().enumerate();
         let errors = errors.map(|(seq_idx, unresolved)| {
             let (rows, scored) = (batch.rows(seq_idx), &plan.seqs[seq_idx].scored);
-            let error_at = |row| unresolved.clone().or_else(|| faults.error_at(&batch, row));
+            let error_at = |row| unresolved.clone().or_else(|| watch.error_at(&batch, row));
             let rows_scored = scored
                 .iter()
                 .map(|scored| rows.start + scored.query_idx as usize);
@@ -319,6 +326,10 @@ impl Backend for CpuBackend {
             }
         });
         let errors = errors.collect();
+        if self.is_watched {
+            let seqs: Vec<SeqId> = plan.seqs.iter().map(|seq| seq.seq).collect();
+            self.ops.insert(plan.step, watch.digests(&batch, &seqs));
+        }
         self.layout = layout;
         Ok(CpuForward {
             tokens,
@@ -384,6 +395,18 @@ impl Backend for CpuBackend {
         };
         let sampler = &mut self.sampler;
         Ok(self.drafters.propose(machine, &self.model, sampler, plan))
+    }
+
+    fn watch_ops(&mut self, on: bool) -> bool {
+        self.is_watched = on;
+        self.ops.clear();
+        true
+    }
+
+    fn take_ops(&mut self, step: StepId) -> Vec<OpDigest> {
+        let later = self.ops.split_off(&StepId(step.0 + 1));
+        let mut earlier = std::mem::replace(&mut self.ops, later);
+        earlier.remove(&step).unwrap_or_default()
     }
 }
 

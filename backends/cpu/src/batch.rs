@@ -1,11 +1,9 @@
 //! A step as rows: the query tokens of all sequences, one after another. Which row a token has is decided
 //! once, by the layout; kernels see rows and positions, and never ask whose they are.
 
-use crate::kernels::{self, AllFinite};
 use crate::{Isa, Pool};
-use lockstep_step::{BlockId, LayoutShape, NO_ID, Pos, RowId, SeqError, StepLayout, TokenId};
+use lockstep_step::{BlockId, LayoutShape, NO_ID, Pos, RowId, StepLayout, TokenId};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What computes: the instruction set and the threads.
 #[derive(Clone, Copy)]
@@ -106,74 +104,5 @@ impl<'a> Batch<'a> {
     /// Makes the padding of a buffer of `width` floats per row not finite, so that whoever reads it is seen.
     pub(crate) fn poison_padding(&self, buffer: &mut [f32], width: usize) {
         buffer[self.num_real_rows() * width..].fill(f32::NAN);
-    }
-}
-
-/// The operation whose output is being checked.
-#[derive(Clone, Copy)]
-pub(crate) struct Op {
-    pub(crate) name: &'static str,
-    pub(crate) layer: Option<usize>,
-}
-
-/// Where numbers stopped being finite: the first operation that met it, per row.
-pub(crate) struct Faults {
-    by_row: Vec<Option<Op>>,
-    // Rows marked since the last collection.
-    marked: Vec<AtomicBool>,
-    any_marked: AtomicBool,
-}
-
-impl Faults {
-    /// For the rows of a batch. Padding is never at fault.
-    pub(crate) fn of(batch: &Batch<'_>) -> Faults {
-        let num_rows = batch.num_real_rows();
-        Faults {
-            by_row: vec![None; num_rows],
-            marked: (0..num_rows).map(|_| AtomicBool::new(false)).collect(),
-            any_marked: AtomicBool::new(false),
-        }
-    }
-
-    /// Notes that a row is not finite.
-    pub(crate) fn mark(&self, row: usize) {
-        if let Some(marked) = self.marked.get(row) {
-            marked.store(true, Ordering::Relaxed);
-            self.any_marked.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Marks a row if one of its values is not finite.
-    pub(crate) fn check(&self, isa: Isa, row: usize, x: &[f32]) {
-        if !kernels::run(isa, AllFinite { x }) {
-            self.mark(row);
-        }
-    }
-
-    /// Ascribes the marks to an operation. An earlier fault of a row stands.
-    pub(crate) fn collect(&mut self, op: Op) {
-        if !self.any_marked.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        for (fault, marked) in self.by_row.iter_mut().zip(&self.marked) {
-            if marked.swap(false, Ordering::Relaxed) {
-                fault.get_or_insert(op);
-            }
-        }
-    }
-
-    /// The error of a position: that of the first faulty row of its sequence up to its own, since a position
-    /// depends on all before it and on none after it.
-    pub(crate) fn error_at(&self, batch: &Batch<'_>, row: usize) -> Option<SeqError> {
-        let (seq_idx, _) = batch.owner(row)?;
-        let rows = batch.rows(seq_idx).start..=row;
-        let (row, op) = rows
-            .into_iter()
-            .find_map(|row| Some((row, self.by_row[row]?)))?;
-        Some(SeqError::NotFinite {
-            op: op.name.to_string(),
-            layer: op.layer.map(|layer| layer as u32),
-            pos: batch.pos(row),
-        })
     }
 }

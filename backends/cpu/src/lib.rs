@@ -17,6 +17,7 @@ mod load;
 mod model;
 pub mod pool;
 pub mod reference;
+mod watch;
 
 pub use backend::{CpuBackend, CpuForward, CpuOptions, MemoryUse};
 pub use isa::Isa;

@@ -7,6 +7,7 @@ mod logits;
 mod replay;
 mod speak;
 mod static_buffers;
+mod watch;
 
 use crate::{CpuBackend, CpuOptions};
 use lockstep_package::{NoProgress, Package};

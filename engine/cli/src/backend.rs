@@ -11,8 +11,8 @@ use lockstep_cuda::{CudaBackend, CudaForward, CudaOptions, CudaSampled, Device};
 use lockstep_fingerprint::{Drafting, Fingerprint, FingerprintConfig, Scored};
 use lockstep_package::{LayerType, ModelConfig, Package, Progress};
 use lockstep_step::{
-    BLOCK_LEN, Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan,
-    StepOutput, StepPlan,
+    BLOCK_LEN, Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, OpDigest, Proposal,
+    ProposalPlan, StepId, StepOutput, StepPlan,
 };
 
 /// Any backend that flags can name.
@@ -216,6 +216,22 @@ impl Backend for AnyBackend {
             AnyBackend::Cpu(backend) => backend.propose(plan),
             AnyBackend::Cuda(backend) => backend.propose(plan),
             AnyBackend::Fingerprint(backend) => backend.propose(plan),
+        }
+    }
+
+    fn watch_ops(&mut self, on: bool) -> bool {
+        match self {
+            AnyBackend::Cpu(backend) => backend.watch_ops(on),
+            AnyBackend::Cuda(backend) => backend.watch_ops(on),
+            AnyBackend::Fingerprint(backend) => backend.watch_ops(on),
+        }
+    }
+
+    fn take_ops(&mut self, step: StepId) -> Vec<OpDigest> {
+        match self {
+            AnyBackend::Cpu(backend) => backend.take_ops(step),
+            AnyBackend::Cuda(backend) => backend.take_ops(step),
+            AnyBackend::Fingerprint(backend) => backend.take_ops(step),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The two traits of the engine: what runs a step, and what says which tokens are allowed.
 
 use crate::{
-    Bitmask, MaskSet, ModelDrafter, PlanError, Proposal, ProposalPlan, StepOutput, StepPlan,
-    TokenId,
+    Bitmask, MaskSet, ModelDrafter, OpDigest, PlanError, Proposal, ProposalPlan, StepId,
+    StepOutput, StepPlan, TokenId,
 };
 use alloc::{format, string::String, vec::Vec};
 use core::fmt;
@@ -93,6 +93,20 @@ pub trait Backend {
             "no model drafts here: {:?}",
             names.collect::<Vec<_>>()
         )))
+    }
+
+    /// Asks for digests of what operations compute, from the next step on, or for no more of them. Says whether there
+    /// will be any: a backend may have none. No draw differs for it.
+    fn watch_ops(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
+
+    /// The digests of a step that was collected, where they were asked for: by sequence, by position, and of each in
+    /// the order of the model's operations. They are handed out once, and those of earlier steps are gone then.
+    fn take_ops(&mut self, step: StepId) -> Vec<OpDigest> {
+        let _ = step;
+        Vec::new()
     }
 }
 

@@ -14,6 +14,7 @@ mod ids;
 mod layout;
 mod ledger;
 mod mask;
+mod ops;
 mod output;
 mod plan;
 pub mod planted;
@@ -26,6 +27,7 @@ pub use ids::{BlockId, Digest, MaskRow, Pos, RowId, SeqId, StepId, TokenId};
 pub use layout::{LayoutShape, NO_ID, StepLayout, batch_size};
 pub use ledger::Ledger;
 pub use mask::{Bitmask, MaskSet};
+pub use ops::OpDigest;
 pub use output::{Draw, Logprobs, SeqError, SeqOutput, StepOutput};
 pub use plan::{BLOCK_LEN, QueryToken, RowPlan, RowWrite, ScoredPosition, SeqPlan, StepPlan};
 pub use propose::{

@@ -1,9 +1,10 @@
 //! A second, smaller model that drafts. It has keys, values and recurrent state of its own under the ids of
 //! the model's, and goes on from there by itself when it is asked.
 
-use crate::batch::{Batch, Faults, Machine};
+use crate::batch::{Batch, Machine};
 use crate::load::Loader;
 use crate::model::{Memory, Model, Wanted, num_state_layers};
+use crate::watch::Watch;
 use lockstep_numerics::sampler::Sampler;
 use lockstep_package::LoadError;
 use lockstep_sampling::{Asked, Going};
@@ -73,14 +74,14 @@ impl DraftModel {
         logits: &mut [f32],
     ) {
         // Whatever is not finite ends a proposal when it is drawn from.
-        let mut faults = Faults::of(batch);
+        let mut watch = Watch::of(batch);
         let wanted = Wanted {
             selected,
             logits,
             probe: None,
         };
         self.model
-            .forward(machine, batch, &mut self.memory, &mut faults, wanted);
+            .forward(machine, batch, &mut self.memory, &mut watch, wanted);
     }
 
     /// Draws what is wanted of each.

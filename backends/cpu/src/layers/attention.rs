@@ -7,6 +7,7 @@ use crate::cache::{BLOCK, KvCache};
 use crate::disjoint::{Disjoint, for_rows, sized};
 use crate::kernels::{self, AttendBlock, HEAD_DIM_MAX, RmsNorm, Rotate, SigmoidMul, TILE, Tile};
 use crate::load::{Loader, Norm};
+use crate::watch::Watch;
 use lockstep_package::blueprint::AttentionParts;
 use lockstep_package::{LoadError, ensure_range};
 use lockstep_step::BlockId;
@@ -68,7 +69,7 @@ impl Attention {
     /// `x` and `out` are (rows, hidden). Writes the step's keys and values to the cache.
     pub(crate) fn forward(
         &self,
-        step: &Step<'_>,
+        (step, watch): (&Step<'_>, &mut Watch),
         cache: &mut KvCache,
         scratch: &mut Scratch,
         x: &[f32],
@@ -76,10 +77,16 @@ impl Attention {
     ) {
         let (isa, pool, m) = (step.machine.isa, step.machine.pool, step.batch.num_rows());
         let projected = sized(&mut scratch.projected, m * self.qkv.n());
-        self.project(step, cache, x, projected);
-        let mixed = sized(&mut scratch.mixed, m * self.num_heads * self.head_dim);
+        self.qkv.forward(isa, pool, x, m, projected);
+        watch.ended(step.machine, "qkv", self.qkv.n(), projected);
+        self.place(step, cache, projected);
+        watch.ended(step.machine, "rotary", self.qkv.n(), projected);
+        let width = self.num_heads * self.head_dim;
+        let mixed = sized(&mut scratch.mixed, m * width);
         self.attend(step, cache, projected, mixed);
+        watch.ended(step.machine, "attend", width, mixed);
         self.out.forward(isa, pool, mixed, m, out);
+        watch.ended(step.machine, "attention_out", self.out.n(), out);
     }
 
     /// Only writes the step's keys and values to the cache. `x` is (rows, hidden).
@@ -90,12 +97,8 @@ impl Attention {
         scratch: &mut Scratch,
         x: &[f32],
     ) {
-        let len = step.batch.num_rows() * self.qkv.n();
-        self.project(step, cache, x, sized(&mut scratch.projected, len));
-    }
-
-    fn project(&self, step: &Step<'_>, cache: &mut KvCache, x: &[f32], projected: &mut [f32]) {
         let (isa, pool, m) = (step.machine.isa, step.machine.pool, step.batch.num_rows());
+        let projected = sized(&mut scratch.projected, m * self.qkv.n());
         self.qkv.forward(isa, pool, x, m, projected);
         self.place(step, cache, projected);
     }

@@ -11,6 +11,7 @@ use crate::kernels::{
     self, CONV_TAPS_MAX, ConvSilu, DeltaGates, DeltaStep, GatedRmsNorm, HEAD_DIM_MAX, L2Norm,
 };
 use crate::load::{Loader, Norm};
+use crate::watch::Watch;
 use lockstep_numerics::elementary::exp;
 use lockstep_package::blueprint::DeltaNetParts;
 use lockstep_package::{LinearConfig, LoadError, ensure_range};
@@ -127,7 +128,7 @@ impl DeltaNet {
     /// `x` and `out` are (rows, hidden). Reads and writes the rows of state that the plan names.
     pub(crate) fn forward(
         &self,
-        step: &Step<'_>,
+        (step, watch): (&Step<'_>, &mut Watch),
         rows: &mut StateRows,
         scratch: &mut Scratch,
         x: &[f32],
@@ -137,12 +138,16 @@ impl DeltaNet {
         let rows = rows.layer(self.state_layer);
         let projected = sized(&mut scratch.projected, m * self.project.n());
         self.project.forward(isa, pool, x, m, projected);
+        watch.ended(step.machine, "qkvz", self.project.n(), projected);
         let mixed = sized(&mut scratch.mixed, m * self.channels());
         let gates = sized(&mut scratch.gates, m * 2 * self.dims.num_value_heads);
         self.project_gates.forward(isa, pool, x, m, gates);
         self.convolve(step, &rows, projected, mixed, gates);
         #[cfg(planted)]
         self.spoil_gates(step.batch, gates);
+        let num_gates = 2 * self.dims.num_value_heads;
+        watch.ended(step.machine, "conv", self.channels(), mixed);
+        watch.ended(step.machine, "gates", num_gates, gates);
         let inner = sized(&mut scratch.inner, m * self.num_values());
         let buffers = Buffers {
             projected,
@@ -150,7 +155,9 @@ impl DeltaNet {
             gates,
         };
         self.recur(step, &rows, &buffers, inner);
+        watch.ended(step.machine, "recurrence", self.num_values(), inner);
         self.out.forward(isa, pool, inner, m, out);
+        watch.ended(step.machine, "delta_net_out", self.out.n(), out);
     }
 
     /// Per row: convolution, norms of queries and keys, gates, and the convolution's state where a row of

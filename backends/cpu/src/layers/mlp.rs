@@ -5,6 +5,7 @@ use crate::Linear;
 use crate::disjoint::{for_rows, sized};
 use crate::kernels::{self, SiluMul};
 use crate::load::Loader;
+use crate::watch::Watch;
 use lockstep_package::LoadError;
 use lockstep_package::blueprint::LayerParts;
 
@@ -31,6 +32,7 @@ impl Mlp {
     pub(crate) fn forward(
         &self,
         step: &Step<'_>,
+        watch: &mut Watch,
         scratch: &mut Scratch,
         x: &[f32],
         out: &mut [f32],
@@ -39,12 +41,15 @@ impl Mlp {
         let width = self.down.k();
         let projected = sized(&mut scratch.projected, m * 2 * width);
         self.gate_up.forward(isa, pool, x, m, projected);
+        watch.ended(step.machine, "gate_up", 2 * width, projected);
         let inner = sized(&mut scratch.inner, m * width);
         let projected = &*projected;
         for_rows(pool, inner, width, ROWS_PER_TASK, &|row, out| {
             let (gate, up) = projected[row * 2 * width..(row + 1) * 2 * width].split_at(width);
             kernels::run(isa, SiluMul { gate, up, out });
         });
+        watch.ended(step.machine, "silu_mul", width, inner);
         self.down.forward(isa, pool, inner, m, out);
+        watch.ended(step.machine, "down", self.down.n(), out);
     }
 }

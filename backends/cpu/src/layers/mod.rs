@@ -9,10 +9,11 @@ pub(crate) use attention::Attention;
 pub(crate) use delta_net::{DeltaNet, state_shape};
 pub(crate) use mlp::Mlp;
 
-use crate::batch::{Batch, Faults, Machine};
+use crate::batch::{Batch, Machine};
 use crate::disjoint::for_rows;
 use crate::kernels::{self, Add, RmsNorm};
 use crate::load::Norm;
+use crate::watch::Watch;
 use lockstep_numerics::rotary::RotaryTable;
 
 /// Rows that one task of a cheap loop takes.
@@ -55,7 +56,7 @@ pub(crate) fn normalise(
     norm: &Norm,
     x: &[f32],
     out: &mut [f32],
-    faults: &Faults,
+    watch: &Watch,
 ) {
     let width = norm.weight.len();
     for_rows(machine.pool, out, width, ROWS_PER_TASK, &|row, out| {
@@ -69,7 +70,7 @@ pub(crate) fn normalise(
             },
         );
         if !finite {
-            faults.mark(row);
+            watch.mark(row);
         }
     });
 }
@@ -80,11 +81,11 @@ pub(crate) fn add_and_check(
     width: usize,
     x: &mut [f32],
     y: &[f32],
-    faults: &Faults,
+    watch: &Watch,
 ) {
     for_rows(machine.pool, x, width, ROWS_PER_TASK, &|row, x| {
         let y = &y[row * width..(row + 1) * width];
         kernels::run(machine.isa, Add { x: &mut *x, y });
-        faults.check(machine.isa, row, x);
+        watch.check(machine.isa, row, x);
     });
 }

@@ -5,13 +5,14 @@ mod mtp;
 
 pub(crate) use mtp::{Before, Mtp, MtpMemory};
 
-use crate::batch::{Batch, Faults, Machine, Op};
+use crate::batch::{Batch, Machine};
 use crate::cache::{KvCache, StateRows};
 use crate::disjoint::{for_rows, sized};
 use crate::layers::{
     self, Attention, DeltaNet, Mlp, ROWS_PER_TASK, Scratch, Step, add_and_check, normalise,
 };
 use crate::load::{Embedding, Loader, Norm};
+use crate::watch::Watch;
 use crate::{Linear, kernels};
 use lockstep_numerics::rotary::RotaryTable;
 use lockstep_package::blueprint::{Blueprint, LayerParts, MixerParts, rotary};
@@ -60,7 +61,8 @@ impl Layer {
     }
 
     /// Runs the layer on the rows of `x`, in place.
-    fn forward(&self, step: &Step<'_>, idx: usize, memory: &mut Memory, faults: &mut Faults) {
+    fn forward(&self, step: &Step<'_>, idx: usize, memory: &mut Memory, watch: &mut Watch) {
+        watch.enter(Some(idx));
         let (machine, hidden) = (step.machine, self.mlp_norm.weight.len());
         let len = step.batch.num_rows() * hidden;
         let Memory {
@@ -72,29 +74,25 @@ impl Layer {
         let normed = sized(&mut buffers.normed, len);
         let mixed = sized(&mut buffers.mixed, len);
         let scratch = &mut buffers.scratch;
-        let op = |name| Op {
-            name,
-            layer: Some(idx),
-        };
-        normalise(machine, &self.mixer_norm, x, normed, faults);
-        faults.collect(op("norm"));
+        normalise(machine, &self.mixer_norm, x, normed, watch);
+        watch.ended(machine, "norm", hidden, normed);
         let name = match &self.mixer {
             Mixer::Attention(attention) => {
-                attention.forward(step, cache, scratch, normed, mixed);
+                attention.forward((step, watch), cache, scratch, normed, mixed);
                 "attention"
             }
             Mixer::DeltaNet(delta_net) => {
-                delta_net.forward(step, rows, scratch, normed, mixed);
+                delta_net.forward((step, watch), rows, scratch, normed, mixed);
                 "delta_net"
             }
         };
-        add_and_check(machine, hidden, x, mixed, faults);
-        faults.collect(op(name));
-        normalise(machine, &self.mlp_norm, x, normed, faults);
-        faults.collect(op("norm"));
-        self.mlp.forward(step, scratch, normed, mixed);
-        add_and_check(machine, hidden, x, mixed, faults);
-        faults.collect(op("mlp"));
+        add_and_check(machine, hidden, x, mixed, watch);
+        watch.ended(machine, name, hidden, x);
+        normalise(machine, &self.mlp_norm, x, normed, watch);
+        watch.ended(machine, "mlp_norm", hidden, normed);
+        self.mlp.forward(step, watch, scratch, normed, mixed);
+        add_and_check(machine, hidden, x, mixed, watch);
+        watch.ended(machine, "mlp", hidden, x);
     }
 }
 
@@ -190,7 +188,7 @@ impl Model {
         machine: Machine<'_>,
         batch: &Batch<'_>,
         memory: &mut Memory,
-        faults: &mut Faults,
+        watch: &mut Watch,
         mut wanted: Wanted<'_>,
     ) {
         let (hidden, m) = (self.hidden, batch.num_rows());
@@ -206,20 +204,22 @@ impl Model {
         for_rows(machine.pool, x, hidden, ROWS_PER_TASK, &|row, x| {
             self.embed(batch, row, x);
         });
+        watch.ended(machine, "embedding", hidden, x);
         for (idx, layer) in self.layers.iter().enumerate() {
             if let Some(probe) = wanted.probe.as_deref_mut() {
                 let len = batch.num_real_rows() * hidden;
                 probe.hidden.push(memory.buffers.x[..len].to_vec());
             }
-            layer.forward(&step, idx, memory, faults);
+            layer.forward(&step, idx, memory, watch);
         }
+        watch.enter(None);
         if let Some(probe) = wanted.probe.take() {
             let mut normed = Vec::new();
             self.normed(machine, batch, memory, &mut normed);
             normed.truncate(batch.num_real_rows() * hidden);
             probe.hidden.push(normed);
         }
-        self.head(machine, memory, faults, wanted);
+        self.head(machine, memory, watch, wanted);
     }
 
     /// Writes the embedding of a row's token.
@@ -243,7 +243,7 @@ impl Model {
             sized(out, batch.num_rows() * self.hidden),
             &memory.buffers.x,
         );
-        normalise(machine, &self.final_norm, x, out, &Faults::of(batch));
+        normalise(machine, &self.final_norm, x, out, &Watch::of(batch));
     }
 
     /// Logits of `m` rows that are normed already: (rows, vocab_size).
@@ -262,14 +262,14 @@ impl Model {
         &self,
         machine: Machine<'_>,
         memory: &mut Memory,
-        faults: &mut Faults,
+        watch: &mut Watch,
         wanted: Wanted<'_>,
     ) {
         let (selected, logits) = (wanted.selected, wanted.logits);
         let (hidden, x) = (self.hidden, &memory.buffers.x);
         let normed = sized(&mut memory.buffers.normed, selected.len() * hidden);
         {
-            let faults = &*faults;
+            let watch = &*watch;
             for_rows(machine.pool, normed, hidden, ROWS_PER_TASK, &|idx, out| {
                 if selected[idx] == NO_ID {
                     out.fill(f32::NAN);
@@ -286,22 +286,21 @@ impl Model {
                     },
                 );
                 if !finite {
-                    faults.mark(row);
+                    watch.mark(row);
                 }
             });
         }
-        let op = |name| Op { name, layer: None };
-        faults.collect(op("final_norm"));
+        watch.ended_at(machine, "final_norm", (selected, hidden), normed);
         self.head
             .forward(machine.isa, machine.pool, normed, selected.len(), logits);
         let vocab_size = self.vocab_size();
         machine.pool.run(selected.len(), &|idx| {
             if selected[idx] != NO_ID {
                 let row = &logits[idx * vocab_size..(idx + 1) * vocab_size];
-                faults.check(machine.isa, selected[idx] as usize, row);
+                watch.check(machine.isa, selected[idx] as usize, row);
             }
         });
-        faults.collect(op("head"));
+        watch.ended_at(machine, "head", (selected, vocab_size), logits);
     }
 }
 

@@ -14,12 +14,13 @@
 
 use super::{Layer, Memory, Mixer, Model};
 use crate::Linear;
-use crate::batch::{Batch, Faults, Machine};
+use crate::batch::{Batch, Machine};
 use crate::cache::{HiddenCache, KvCache, StateRows};
 use crate::disjoint::{for_rows, sized};
 use crate::kernels::{self, RmsNorm};
 use crate::layers::{ROWS_PER_TASK, Step, normalise};
 use crate::load::{Loader, Norm};
+use crate::watch::Watch;
 use lockstep_package::{LoadError, ModelConfig};
 use lockstep_step::Pos;
 
@@ -114,8 +115,8 @@ impl Mtp {
         let Memory { cache, buffers, .. } = &mut memory.memory;
         let x = sized(&mut buffers.x, len);
         let normed = sized(&mut buffers.normed, len);
-        let faults = Faults::of(batch);
-        normalise(machine, &self.layer.mixer_norm, x, normed, &faults);
+        let watch = Watch::of(batch);
+        normalise(machine, &self.layer.mixer_norm, x, normed, &watch);
         let step = step(machine, model, batch);
         attention.remember(&step, cache, &mut buffers.scratch, normed);
     }
@@ -132,12 +133,11 @@ impl Mtp {
         out: &mut Vec<f32>,
     ) {
         self.enter(machine, model, batch, (within, before), memory);
-        let mut faults = Faults::of(batch);
+        let mut watch = Watch::of(batch);
         let step = step(machine, model, batch);
-        self.layer
-            .forward(&step, 0, &mut memory.memory, &mut faults);
+        self.layer.forward(&step, 0, &mut memory.memory, &mut watch);
         let out = sized(out, batch.num_rows() * model.hidden);
-        normalise(machine, &self.norm, &memory.memory.buffers.x, out, &faults);
+        normalise(machine, &self.norm, &memory.memory.buffers.x, out, &watch);
     }
 
     /// As [`Mtp::mirror`], with the logits of every entry: (rows, vocab_size).

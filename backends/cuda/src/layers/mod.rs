@@ -185,6 +185,7 @@ impl Layer {
         match (which, &self.mixer) {
             (1, Mixer::Attention(_)) => "attention",
             (1, Mixer::DeltaNet(_)) => "delta_net",
+            (2, _) => "mlp_norm",
             (3, _) => "mlp",
             _ => "norm",
         }
