@@ -31,6 +31,8 @@ pub use record::{
 };
 pub use recorder::{About, Buffer, Recorded, Recorder, Sink};
 pub use redact::Redactor;
-pub use replay::{JudgeResponse, MakeMatcher, Place, ReplayError, Replayed, Witness, replay};
+pub use replay::{
+    JudgeResponse, MakeMatcher, Place, ReplayError, Replayed, Witness, narrow, replay, watched,
+};
 pub use ring::{Ring, RingError, RingOptions, read_folder};
 pub use stage::{Divergence, Found, Stage, Verdict};

@@ -4,12 +4,12 @@
 //! It must never change what passes through it, nor fail for reasons of its own.
 
 use crate::format::framed;
-use crate::record::{EventRecord, Record, Redaction, RequestRecord, StreamRecord, Text};
+use crate::record::{EventRecord, OpRecord, Record, Redaction, RequestRecord, StreamRecord, Text};
 use crate::redact::Redactor;
 use lockstep_core::{Event, Refusal, Request};
 use lockstep_step::{
-    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, Proposal, ProposalPlan, SeqId,
-    StepId, StepOutput, StepPlan,
+    Backend, BackendError, BackendLimits, MaskSet, ModelDrafter, OpDigest, Proposal, ProposalPlan,
+    SeqId, StepId, StepOutput, StepPlan,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -140,6 +140,7 @@ impl Recorder {
             inner: backend,
             recorder: self.clone(),
             last_step: None,
+            is_watched: false,
         }
     }
 }
@@ -149,6 +150,7 @@ pub struct Recorded<B> {
     inner: B,
     recorder: Recorder,
     last_step: Option<StepId>,
+    is_watched: bool,
 }
 
 impl<B> Recorded<B> {
@@ -160,6 +162,18 @@ impl<B> Recorded<B> {
         let result = result.cloned().map_err(ToString::to_string);
         self.recorder
             .note(Record::Output(step, result), About::Step(&seqs));
+    }
+
+    fn operations(&mut self, step: StepId)
+    where
+        B: Backend,
+    {
+        let ops = self.inner.take_ops(step);
+        let mut seqs: Vec<SeqId> = ops.iter().map(|op| op.seq).collect();
+        seqs.dedup();
+        let ops = ops.into_iter().map(OpRecord::from).collect();
+        self.recorder
+            .note(Record::Ops(step, ops), About::Step(&seqs));
     }
 
     fn failed<T>(&self, step: StepId, result: Result<T, BackendError>) -> Result<T, BackendError> {
@@ -203,6 +217,9 @@ impl<B: Backend> Backend for Recorded<B> {
 
     fn collect(&mut self, (step, sampled): Self::Sampled) -> Result<StepOutput, BackendError> {
         let output = self.inner.collect(sampled);
+        if self.is_watched && output.is_ok() {
+            self.operations(step);
+        }
         self.outcome(step, output.as_ref());
         output
     }
@@ -222,5 +239,15 @@ impl<B: Backend> Backend for Recorded<B> {
         let record = Record::Proposals(next, plan.clone(), proposals.clone());
         self.recorder.note(record, About::Step(&seqs));
         Ok(proposals)
+    }
+
+    fn watch_ops(&mut self, on: bool) -> bool {
+        self.is_watched = self.inner.watch_ops(on) && on;
+        self.is_watched
+    }
+
+    fn take_ops(&mut self, step: StepId) -> Vec<OpDigest> {
+        // They are in the record; whoever else asks gets what is left.
+        self.inner.take_ops(step)
     }
 }

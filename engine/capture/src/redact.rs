@@ -52,6 +52,8 @@ impl Redactor {
                     proposal.tokens.fill(TokenId(0));
                 }
             }
+            // That of an embedding tells the token.
+            Record::Ops(_, ops) if tokens => ops.clear(),
             // What failed can have text in its words.
             Record::Output(_, Err(words)) => *words = "left out".to_string(),
             Record::Left(seq) => {

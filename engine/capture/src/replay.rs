@@ -7,6 +7,8 @@
 //! thousand of them beside each other.
 
 mod again;
+mod narrow;
+mod ops;
 mod plans;
 mod responses;
 mod told;
@@ -17,6 +19,8 @@ use crate::stage::{Stage, Verdict};
 pub use again::Place;
 use lockstep_core::{EngineFault, Vocabulary};
 use lockstep_step::{Backend, Matcher};
+pub use narrow::{narrow, watched};
+use ops::Ops;
 use std::fmt;
 use std::sync::Arc;
 
@@ -61,6 +65,8 @@ pub enum ReplayError {
         /// Tokens that the backend can hold.
         limit: u32,
     },
+    /// There are no digests of operations that could be compared.
+    NoOps,
     /// The fresh engine, or its backend, failed.
     Failed(String),
 }
@@ -76,6 +82,11 @@ impl fmt::Display for ReplayError {
             ReplayError::TooSmall { wanted, limit } => write!(
                 f,
                 "its longest sequence has {wanted} tokens, and the backend can hold {limit}"
+            ),
+            ReplayError::NoOps => write!(
+                f,
+                "no digests of operations can be compared: both backends must be of one kind that \
+                 has them"
             ),
             ReplayError::Failed(message) => write!(f, "the replay itself failed: {message}"),
         }
@@ -97,6 +108,8 @@ pub struct Replayed {
     pub verdict: Verdict,
     /// Every position whose draw was committed.
     pub places: Vec<Place>,
+    /// Digests of operations that were compared.
+    pub num_ops: u64,
 }
 
 /// Replays a capture.
@@ -126,13 +139,19 @@ pub fn replay<B: Backend>(
             verdict.unobserved(stage, "token ids are left out of the capture");
         }
     }
-    let mut places = Vec::new();
+    let (mut places, mut num_ops) = (Vec::new(), 0);
     if capture.header.redaction != Redaction::Tokens {
         let committed = plans::committed(capture, &seen);
-        let again = again::run(capture, committed, witness)?;
+        let ops = Ops::of(capture, &seen);
+        let again = again::run(capture, (committed, ops), witness)?;
         again.judge(capture, &mut verdict);
+        num_ops = again.ops.num_compared;
         told::compare(capture, &again, &mut verdict);
         places = again.places;
     }
-    Ok(Replayed { verdict, places })
+    Ok(Replayed {
+        verdict,
+        places,
+        num_ops,
+    })
 }

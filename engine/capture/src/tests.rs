@@ -3,6 +3,7 @@
 
 mod corruption;
 mod files;
+mod operations;
 mod redaction;
 mod rings;
 
@@ -35,6 +36,10 @@ fn limits() -> BackendLimits {
 }
 
 fn vocabulary() -> Arc<Vocabulary> {
+    vocabulary_of(VOCAB_SIZE)
+}
+
+fn vocabulary_of(len: u32) -> Arc<Vocabulary> {
     let word = |token: u32| -> Box<[u8]> {
         match token {
             // Halves of a character.
@@ -46,11 +51,8 @@ fn vocabulary() -> Arc<Vocabulary> {
             token => format!("w{token} ").into_bytes().into(),
         }
     };
-    let special = (0..VOCAB_SIZE).map(|token| token == END.0).collect();
-    Arc::new(Vocabulary::new(
-        (0..VOCAB_SIZE).map(word).collect(),
-        special,
-    ))
+    let special = (0..len).map(|token| token == END.0).collect();
+    Arc::new(Vocabulary::new((0..len).map(word).collect(), special))
 }
 
 /// Allows every token but those of one remainder, another one after each token.

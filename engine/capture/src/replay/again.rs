@@ -3,6 +3,7 @@
 //!
 //! It must never let what it would have drawn reach the engine.
 
+use super::ops::Ops;
 use super::plans::Committed;
 use super::{ReplayError, Witness};
 use crate::capture::Capture;
@@ -37,20 +38,22 @@ pub struct Place {
 }
 
 /// What the fresh engine did.
-pub(super) struct Again {
+pub(super) struct Again<'a> {
     pub(super) places: Vec<Place>,
     /// What readers would have been told, by sequence.
     pub(super) told: BTreeMap<SeqId, Vec<EventRecord>>,
     /// Requests that could not be made again, and why.
     pub(super) unmade: BTreeMap<SeqId, String>,
+    /// What its operations computed, beside what was recorded.
+    pub(super) ops: Ops<'a>,
 }
 
 /// Runs them.
-pub(super) fn run<B: Backend>(
-    capture: &Capture,
-    committed: BTreeMap<SeqId, Vec<Committed>>,
-    witness: Witness<'_, B>,
-) -> Result<Again, ReplayError> {
+pub(super) fn run<'a, B: Backend>(
+    capture: &'a Capture,
+    (committed, ops): (BTreeMap<SeqId, Vec<Committed>>, Ops<'a>),
+    mut witness: Witness<'_, B>,
+) -> Result<Again<'a>, ReplayError> {
     let recorded = capture.header.limits;
     let seq_len_max = recorded.seq_len_max.min(recorded.num_blocks * BLOCK_LEN);
     let limits = witness.backend.limits();
@@ -85,25 +88,31 @@ pub(super) fn run<B: Backend>(
     };
     let engine = Engine::new(config, limits, witness.vocabulary.clone())
         .map_err(|error| ReplayError::Failed(error.to_string()))?;
+    let is_watched = !ops.is_empty() && witness.backend.watch_ops(true);
     let mut run = Run {
         engine,
         forced: Forced {
             inner: witness.backend,
             waiting: BTreeMap::new(),
             places: Vec::new(),
+            is_watched,
+            ops: Ops::default(),
         },
         names: BTreeMap::new(),
         again: Again {
             places: Vec::new(),
             told: BTreeMap::new(),
             unmade: BTreeMap::new(),
+            ops: Ops::default(),
         },
     };
+    run.forced.ops = ops;
     for (seq, own) in committed.into_iter().filter(|(_, own)| !own.is_empty()) {
         run.submit(capture, seq, own, witness.matcher);
     }
     run.all(witness.progress)?;
     run.again.places = run.forced.places;
+    run.again.ops = run.forced.ops;
     run.again
         .places
         .sort_by_key(|place| (place.step, place.seq, place.pos));
@@ -119,15 +128,15 @@ fn longest(capture: &Capture, committed: &BTreeMap<SeqId, Vec<Committed>>) -> u3
     lens.max().unwrap_or(0)
 }
 
-struct Run<B> {
+struct Run<'a, B> {
     engine: Engine,
-    forced: Forced<B>,
+    forced: Forced<'a, B>,
     /// The fresh engine's names for recorded sequences.
     names: BTreeMap<SeqId, SeqId>,
-    again: Again,
+    again: Again<'a>,
 }
 
-impl<B: Backend> Run<B> {
+impl<B: Backend> Run<'_, B> {
     fn submit(
         &mut self,
         capture: &Capture,
@@ -204,14 +213,28 @@ struct Waiting {
 }
 
 /// A backend that computes, and says what it was told to.
-struct Forced<B> {
+struct Forced<'a, B> {
     inner: B,
     /// By the fresh engine's names.
     waiting: BTreeMap<SeqId, Waiting>,
     places: Vec<Place>,
+    /// Whether digests of operations are compared, and with what.
+    is_watched: bool,
+    ops: Ops<'a>,
 }
 
-impl<B: Backend> Backend for Forced<B> {
+impl<B: Backend> Forced<'_, B> {
+    fn compare_ops(&mut self, step: StepId) {
+        let ops = self.inner.take_ops(step);
+        for of_token in ops.chunk_by(|a, b| (a.seq, a.pos) == (b.seq, b.pos)) {
+            if let Some(waiting) = self.waiting.get(&of_token[0].seq) {
+                self.ops.compare(waiting.seq, of_token[0].pos.0, of_token);
+            }
+        }
+    }
+}
+
+impl<B: Backend> Backend for Forced<'_, B> {
     type Forward = (StepPlan, B::Forward);
     type Sampled = (StepPlan, Vec<Option<Digest>>, B::Sampled);
 
@@ -237,6 +260,9 @@ impl<B: Backend> Backend for Forced<B> {
     fn collect(&mut self, sampled: Self::Sampled) -> Result<StepOutput, BackendError> {
         let (plan, rows, sampled) = sampled;
         let mut output = self.inner.collect(sampled)?;
+        if self.is_watched {
+            self.compare_ops(plan.step);
+        }
         for (part, answer) in plan.seqs.iter().zip(&mut output.seqs) {
             let (Some(scored), Some(waiting)) =
                 (part.scored.first(), self.waiting.get_mut(&part.seq))
@@ -286,12 +312,13 @@ impl Waiting {
     }
 }
 
-impl Again {
+impl Again<'_> {
     /// Judges logits, masks and draws. A draw is judged where it was made from the same logits and the same mask.
     pub(super) fn judge(&self, capture: &Capture, verdict: &mut Verdict) {
         for place in &self.places {
             place.judge(verdict);
         }
+        self.name_operation(verdict.of(Stage::Logits));
         if let Some((seq, why)) = self.unmade.iter().next() {
             let num = self.unmade.len();
             let why = format!("{num} requests could not be made again: {seq:?}: {why}");
@@ -308,6 +335,33 @@ impl Again {
         verdict.unobserved(Stage::Mask, why);
         for stage in [Stage::Logits, Stage::Draw] {
             verdict.unobserved(stage, "no draw was committed");
+        }
+    }
+}
+
+impl Again<'_> {
+    /// Says of the first logits that differ which operation did first. One that differs earlier, in a sequence whose
+    /// logits are right, goes before: what was recorded of it contradicts itself.
+    fn name_operation(&self, logits: &mut Found) {
+        if let Some(first) = &mut logits.first
+            && let Some(differing) = self.ops.differing.get(&first.seq)
+            && Some(differing.step) <= first.step
+        {
+            first.near = Some(match first.step == Some(differing.step) {
+                true => differing.name.clone(),
+                false => format!("{}, in step {}", differing.name, differing.step),
+            });
+            return;
+        }
+        let earliest = self.ops.differing.values();
+        let earliest = earliest.min_by_key(|own| (own.step, own.pos, own.seq));
+        if let Some(earliest) = earliest
+            && logits
+                .first
+                .as_ref()
+                .is_none_or(|first| Some(earliest.step) < first.step)
+        {
+            logits.first = Some(earliest.divergence());
         }
     }
 }

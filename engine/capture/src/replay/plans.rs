@@ -90,7 +90,7 @@ fn position(capture: &Capture, step: StepId, seq: SeqId) -> Option<u32> {
 }
 
 /// A plan with its mask rows counted from 0: parts of others may have been left out of it, with their rows.
-fn renumbered(plan: &StepPlan) -> StepPlan {
+pub(super) fn renumbered(plan: &StepPlan) -> StepPlan {
     let mut plan = plan.clone();
     let scored = plan.seqs.iter().flat_map(|part| &part.scored);
     let mut rows: Vec<MaskRow> = scored.filter_map(|scored| scored.mask).collect();
