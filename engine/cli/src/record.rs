@@ -30,6 +30,10 @@ pub struct RecordArgs {
     /// What captures leave out; without text masks can't be computed again, without tokens hardly anything.
     #[arg(long, value_enum, default_value_t = RedactionKind::None)]
     captures_without: RedactionKind,
+    /// Records what each operation of the model computes as well, as digests, where the backend has them: a replay
+    /// names layer and operation then. Steps take longer, and captures much more room.
+    #[arg(long)]
+    captures_ops: bool,
     /// Key for GET /captures/{x-request-id}; without one nobody gets any.
     #[arg(
         long,
@@ -137,6 +141,7 @@ impl RecordArgs {
                 recorder,
                 archive: ring.clone(),
                 admin_keys: self.admin_key.iter().cloned().collect(),
+                with_ops: self.captures_ops,
             },
             ring,
             _lock: lock,

@@ -135,6 +135,7 @@ fn fails(error: ReplayError) -> Failure {
         ReplayError::Empty => Failure::input(error, "record requests first"),
         ReplayError::OtherVocabulary { .. } => Failure::input(error, "say which with -m"),
         ReplayError::TooSmall { .. } => Failure::input(error, "raise --kv-cache-gib"),
+        ReplayError::NoOps => Failure::input(error, "record with --captures-ops"),
         ReplayError::Failed(_) => Failure::failed(error),
     }
 }

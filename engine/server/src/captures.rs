@@ -47,6 +47,8 @@ pub struct Captures {
     pub archive: Arc<dyn Archive>,
     /// Keys of which one must be shown to get a capture; without any nobody gets one.
     pub admin_keys: Vec<String>,
+    /// Whether digests of what operations compute are asked of the backend as well.
+    pub with_ops: bool,
 }
 
 impl fmt::Debug for Captures {

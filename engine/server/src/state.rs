@@ -241,7 +241,10 @@ impl Server {
         B::Forward: Send,
     {
         let recorder = captures.recorder.clone();
-        let backend = recorder.around(backend);
+        let mut backend = recorder.around(backend);
+        if captures.with_ops && !backend.watch_ops(true) {
+            tracing::warn!("this backend has no digests of operations: none are recorded");
+        }
         config.captures = Some(captures);
         Server::observed(config, model, engine, backend, Box::new(recorder))
     }
