@@ -9,9 +9,9 @@
 mod again;
 mod narrow;
 mod ops;
-mod plans;
+pub(crate) mod plans;
 mod responses;
-mod told;
+pub(crate) mod told;
 
 use crate::capture::Capture;
 use crate::record::{News, Redaction};

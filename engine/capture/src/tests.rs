@@ -12,7 +12,7 @@ use crate::{
     write_header,
 };
 use lockstep_core::{
-    Engine, EngineConfig, Pipeline, Request, Speculation, Still, Time, Vocabulary,
+    Engine, EngineConfig, Pipeline, ReasoningBudget, Request, Speculation, Still, Time, Vocabulary,
 };
 use lockstep_fingerprint::{Drafting, Fingerprint, FingerprintConfig};
 use lockstep_step::{
@@ -136,6 +136,8 @@ struct Options {
     has_rows: bool,
     chunk: u32,
     redaction: Redaction,
+    /// Tokens that reasoning may take.
+    reasoning: Option<u32>,
 }
 
 impl Default for Options {
@@ -150,6 +152,7 @@ impl Default for Options {
             has_rows: true,
             chunk: 40,
             redaction: Redaction::None,
+            reasoning: None,
         }
     }
 }
@@ -164,8 +167,10 @@ fn options() -> impl Strategy<Value = Options> {
     ];
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let sizes = (8u32..48, 5u32..100, 1u64..9);
-    (any::<u64>(), flags, sizes, drafters).prop_map(|(seed, flags, sizes, drafters)| Options {
+    let whole = (any::<u64>(), flags, sizes, drafters, any::<bool>());
+    whole.prop_map(|(seed, flags, sizes, drafters, budget)| Options {
         seed,
+        reasoning: budget.then_some(2 + (seed % 5) as u32),
         num_requests: sizes.2,
         overlap: flags.0,
         prefix_cache: flags.1,
@@ -209,7 +214,10 @@ fn request(options: &Options, idx: u64) -> Request {
         matcher: idx
             .is_multiple_of(2)
             .then(|| Box::new(Skip::new(3 + idx as u32)) as Box<dyn Matcher>),
-        reasoning: None,
+        reasoning: options.reasoning.map(|max_tokens| ReasoningBudget {
+            max_tokens,
+            close: vec![TokenId(62)],
+        }),
         speculation: None,
         token_events: true,
         cache_salt: String::new(),

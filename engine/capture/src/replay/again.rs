@@ -4,7 +4,7 @@
 //! It must never let what it would have drawn reach the engine.
 
 use super::ops::Ops;
-use super::plans::Committed;
+use super::plans::{Committed, free_mask};
 use super::{ReplayError, Witness};
 use crate::capture::Capture;
 use crate::record::{ConstraintRecord, EventRecord, Redaction};
@@ -25,7 +25,7 @@ pub struct Place {
     pub step: StepId,
     /// The position of the token that was drawn.
     pub pos: u32,
-    /// Recorded: the mask's digest; None if the position had none, or its row was empty.
+    /// Recorded: the mask's digest; None if the position had none that forbids anything, or its row was empty.
     pub mask: Option<Digest>,
     /// The fresh engine's mask.
     pub own_mask: Option<Digest>,
@@ -259,6 +259,7 @@ impl<B: Backend> Backend for Forced<'_, B> {
 
     fn collect(&mut self, sampled: Self::Sampled) -> Result<StepOutput, BackendError> {
         let (plan, rows, sampled) = sampled;
+        let free = free_mask(self.limits().vocab_size);
         let mut output = self.inner.collect(sampled)?;
         if self.is_watched {
             self.compare_ops(plan.step);
@@ -273,6 +274,7 @@ impl<B: Backend> Backend for Forced<'_, B> {
                 continue;
             };
             let own_mask = scored.mask.and_then(|row| rows[row.0 as usize]);
+            let own_mask = own_mask.filter(|own| *own != free);
             let own_draw = match &answer.draws {
                 Ok(draws) => draws.first().cloned().ok_or_else(|| {
                     BackendError::Device(format!("{:?}: no draw was made", part.seq))
@@ -303,7 +305,7 @@ impl Waiting {
             seq: self.seq,
             step: said.step,
             pos: self.next_pos,
-            mask: said.mask.flatten(),
+            mask: said.mask,
             own_mask,
             draw: said.draw.clone(),
             own_draw,

@@ -5,12 +5,13 @@ use crate::mirror::{Asked, Recorded, Seen, reflect};
 use crate::record::{News, Redaction};
 use crate::stage::{Divergence, Stage, Verdict};
 use lockstep_step::{
-    Digest, Draw, MaskRow, PlanError, PlanRule, SeqError, SeqId, StepId, StepPlan, check_plan,
+    Bitmask, Digest, Draw, MaskRow, PlanError, PlanRule, ScoredPosition, SeqError, SeqId, StepId,
+    StepPlan, check_plan,
 };
 use std::collections::BTreeMap;
 
 /// Judges plans, and finds out what became of each of their parts.
-pub(super) fn look(capture: &Capture, verdict: &mut Verdict) -> Seen {
+pub(crate) fn look(capture: &Capture, verdict: &mut Verdict) -> Seen {
     let (mut num_parts, mut broken) = (0, None);
     for (id, step) in &capture.steps {
         num_parts += step.plan.seqs.len() as u64;
@@ -152,17 +153,18 @@ fn reflection(capture: &Capture) -> Seen {
 
 /// A draw that a sequence grew by, as it was recorded, or the error that ended it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Committed {
+pub(crate) struct Committed {
     /// The step that drew it.
-    pub(super) step: StepId,
-    /// Of its mask; None where the position had none.
-    pub(super) mask: Option<Option<Digest>>,
+    pub(crate) step: StepId,
+    /// Of its mask; None where the position had none that forbids anything, or its row was empty.
+    pub(crate) mask: Option<Digest>,
     /// The draw.
-    pub(super) draw: Result<Draw, SeqError>,
+    pub(crate) draw: Result<Draw, SeqError>,
 }
 
 /// All of them, by sequence.
-pub(super) fn committed(capture: &Capture, seen: &Seen) -> BTreeMap<SeqId, Vec<Committed>> {
+pub(crate) fn committed(capture: &Capture, seen: &Seen) -> BTreeMap<SeqId, Vec<Committed>> {
+    let free = free_mask(capture.header.limits.vocab_size);
     let mut all: BTreeMap<SeqId, Vec<Committed>> = BTreeMap::new();
     for (id, step) in &capture.steps {
         let Some(Ok(output)) = &step.output else {
@@ -178,7 +180,7 @@ pub(super) fn committed(capture: &Capture, seen: &Seen) -> BTreeMap<SeqId, Vec<C
                     let draws = draws.iter().take(fate.num_drawn).enumerate();
                     own.extend(draws.map(|(idx, draw)| Committed {
                         step: *id,
-                        mask: mask(step, part.scored.get(idx).and_then(|own| own.mask)),
+                        mask: mask(step, part.scored.get(idx)).filter(|own| *own != free),
                         draw: Ok(draw.clone()),
                     }));
                 }
@@ -193,7 +195,14 @@ pub(super) fn committed(capture: &Capture, seen: &Seen) -> BTreeMap<SeqId, Vec<C
     all
 }
 
-fn mask(step: &Step, row: Option<MaskRow>) -> Option<Option<Digest>> {
-    let rows = step.masks.as_ref()?;
-    row.map(|row| rows.get(row.0 as usize).copied().flatten())
+/// Of the mask of a position, if it had one that was filled.
+pub(crate) fn mask(step: &Step, scored: Option<&ScoredPosition>) -> Option<Digest> {
+    let row = scored?.mask?;
+    *step.masks.as_ref()?.get(row.0 as usize)?
+}
+
+/// The digest of a mask that allows every token. It is as good as none: a step that is planned ahead has one where
+/// reasoning might have had to be closed by force.
+pub(crate) fn free_mask(vocab_size: u32) -> Digest {
+    Bitmask::all(vocab_size).digest()
 }

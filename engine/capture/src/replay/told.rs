@@ -83,7 +83,7 @@ fn one(
 }
 
 /// Equal, but for what depends on company.
-fn is_same(found: &News, expected: &News) -> bool {
+pub(crate) fn is_same(found: &News, expected: &News) -> bool {
     match (found, expected) {
         (News::Finished(found), News::Finished(expected)) => {
             let plain = |own: &FinishRecord| FinishRecord {
@@ -97,7 +97,7 @@ fn is_same(found: &News, expected: &News) -> bool {
 }
 
 /// Which stage says such a thing.
-fn stage_of(news: &News) -> Stage {
+pub(crate) fn stage_of(news: &News) -> Stage {
     match news {
         News::Token { .. } => Stage::Detokenize,
         News::Scheduled | News::Preempted => Stage::Schedule,
@@ -130,7 +130,7 @@ fn is_cut(news: &News) -> bool {
 }
 
 /// Who is to blame where the two go apart.
-fn blame(told: &[(Option<StepId>, &News)], wanted: &[News]) -> Stage {
+pub(crate) fn blame(told: &[(Option<StepId>, &News)], wanted: &[News]) -> Stage {
     let (found, expected) = (told.first().map(|own| own.1), wanted.first());
     match (found, expected) {
         (
@@ -204,7 +204,7 @@ fn text(told: &[(Option<StepId>, &News)], wanted: &[News]) -> Stage {
 }
 
 /// News in a few words.
-fn say(news: &News) -> String {
+pub(crate) fn say(news: &News) -> String {
     let words = format!("{news:?}");
     match words.char_indices().nth(160) {
         Some((end, _)) => format!("{}…", &words[..end]),
