@@ -9,6 +9,7 @@
 
 mod capture;
 mod checksum;
+mod compare;
 mod convert;
 mod extract;
 mod format;
@@ -23,6 +24,7 @@ mod stage;
 mod tests;
 
 pub use capture::{Capture, Step};
+pub use compare::{Alone, CompareError, Compared, Setting, Side, compare};
 pub use extract::of_request;
 pub use format::{Contents, Damage, FormatError, MAGIC, framed, read, write_header};
 pub use record::{

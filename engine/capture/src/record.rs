@@ -261,6 +261,30 @@ pub enum Why {
     Error(String, Text),
 }
 
+impl Why {
+    /// The names of all, in order.
+    pub const NAMES: [&str; 6] = [
+        "end_token",
+        "stop_string",
+        "length",
+        "tool_calls",
+        "aborted",
+        "error",
+    ];
+
+    /// Its name in tables and flags.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Why::EndToken(_) => Why::NAMES[0],
+            Why::StopString(_) => Why::NAMES[1],
+            Why::Length => Why::NAMES[2],
+            Why::ToolCalls => Why::NAMES[3],
+            Why::Aborted => Why::NAMES[4],
+            Why::Error(..) => Why::NAMES[5],
+        }
+    }
+}
+
 /// Bytes of a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamRecord {

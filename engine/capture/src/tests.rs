@@ -1,6 +1,7 @@
 //! Captures of a real engine over the model made of hashes: replayed as they are, alone and in other company, and
 //! with one thing in them changed.
 
+mod compare;
 mod corruption;
 mod files;
 mod operations;

@@ -5,6 +5,7 @@
 
 use super::ops::Ops;
 use super::plans::{Committed, free_mask};
+use super::told::drawn;
 use super::{ReplayError, Witness};
 use crate::capture::Capture;
 use crate::record::{ConstraintRecord, EventRecord, Redaction};
@@ -406,12 +407,5 @@ impl Place {
             let found: &mut Found = verdict.of(Stage::Draw);
             found.count(told == own, || differs(drawn(own), drawn(told)));
         }
-    }
-}
-
-fn drawn(draw: &Draw) -> String {
-    match &draw.logprobs {
-        None => format!("token {}", draw.token),
-        Some(logprobs) => format!("token {}, log-probability {}", draw.token, logprobs.drawn),
     }
 }

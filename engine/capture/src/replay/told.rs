@@ -5,7 +5,7 @@ use super::again::Again;
 use crate::capture::Capture;
 use crate::record::{EventRecord, FinishRecord, News, Text, Why};
 use crate::stage::{Divergence, Stage, Verdict};
-use lockstep_step::{SeqId, StepId};
+use lockstep_step::{Draw, SeqId, StepId};
 
 /// Compares all sequences.
 pub(super) fn compare(capture: &Capture, again: &Again, verdict: &mut Verdict) {
@@ -209,5 +209,13 @@ pub(crate) fn say(news: &News) -> String {
     match words.char_indices().nth(160) {
         Some((end, _)) => format!("{}…", &words[..end]),
         None => words,
+    }
+}
+
+/// A draw in a few words.
+pub(crate) fn drawn(draw: &Draw) -> String {
+    match &draw.logprobs {
+        None => format!("token {}", draw.token),
+        Some(logprobs) => format!("token {}, log-probability {}", draw.token, logprobs.drawn),
     }
 }
