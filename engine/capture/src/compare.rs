@@ -115,7 +115,8 @@ impl fmt::Display for CompareError {
             }
             CompareError::Nothing { num_pairs } => write!(
                 f,
-                "{num_pairs} sequences are in both, and nothing was recorded of them that can be compared"
+                "{num_pairs} sequences are in both, and nothing was recorded of them that can be \
+                 compared"
             ),
         }
     }
@@ -209,14 +210,24 @@ impl<'a> Seen<'a> {
         let committed = match redaction {
             Redaction::Tokens => told_draws(capture, &told),
             Redaction::None | Redaction::Text => {
-                let seen = plans::look(capture, &mut Verdict::default());
+                let seen = plans::fates(capture);
                 if let Some(wrong) = seen.mistakes.first() {
                     left_out.push(format!(
-                        "draws of {side} from step {} on, whose plan is wrong: {}",
-                        wrong.step, wrong.what
+                        "of {side} whatever follows from a wrong plan, which `replay` judges: {}",
+                        wrong.what
                     ));
                 }
-                plans::committed(capture, &seen)
+                let mut committed = plans::committed(capture, &seen);
+                for (seq, (_, finish)) in plans::ends(capture) {
+                    let Some(own) = committed.get_mut(&seq) else {
+                        continue;
+                    };
+                    // The draw that ended it with an error is none of its tokens.
+                    let num = finish.completion_tokens as usize;
+                    let failed = own.get(num).is_some_and(|own| own.draw.is_err());
+                    own.truncate(num + usize::from(failed));
+                }
+                committed
             }
         };
         Seen {

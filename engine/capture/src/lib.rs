@@ -20,6 +20,7 @@ mod redact;
 mod replay;
 mod ring;
 mod stage;
+mod tabulate;
 #[cfg(test)]
 mod tests;
 
@@ -38,3 +39,7 @@ pub use replay::{
 };
 pub use ring::{Ring, RingError, RingOptions, read_folder};
 pub use stage::{Divergence, Found, Stage, Verdict};
+pub use tabulate::{
+    ExpressionError, Fact, Kind, Predicate, Share, Table, TabulateError, Tabulated, Tabulation,
+    Unit,
+};

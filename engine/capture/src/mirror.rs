@@ -105,13 +105,34 @@ struct Row {
     seq: SeqId,
 }
 
-/// Goes through the steps of one server, in their order. `step_tokens_max` is how many query tokens a step may have.
-/// Where they are not the `whole` story, what nobody is known to have written is taken to be right.
+/// Goes through the steps of one server, in their order, up to the first plan that is wrong. `step_tokens_max` is how
+/// many query tokens a step may have. Where they are not the `whole` story, what nobody is known to have written is
+/// taken to be right.
 pub fn reflect(
     steps: &[Recorded<'_>],
     asked: &BTreeMap<SeqId, Asked<'_>>,
     step_tokens_max: u32,
     is_whole: bool,
+) -> Seen {
+    go(steps, asked, (step_tokens_max, is_whole), false)
+}
+
+/// The same to the last step: what became of the parts that come after a wrong plan is told as far as they begin where
+/// their sequence stands.
+pub(crate) fn reflect_all(
+    steps: &[Recorded<'_>],
+    asked: &BTreeMap<SeqId, Asked<'_>>,
+    step_tokens_max: u32,
+    is_whole: bool,
+) -> Seen {
+    go(steps, asked, (step_tokens_max, is_whole), true)
+}
+
+fn go(
+    steps: &[Recorded<'_>],
+    asked: &BTreeMap<SeqId, Asked<'_>>,
+    (step_tokens_max, is_whole): (u32, bool),
+    goes_on: bool,
 ) -> Seen {
     let sequences = asked.iter().map(|(&id, asked)| (id, Sequence::new(asked)));
     let mut mirror = Mirror {
@@ -129,9 +150,11 @@ pub fn reflect(
         let in_flight = before.filter(|_| step.is_ahead);
         in_flight.into_iter().for_each(|before| mirror.draw(before));
         mirror.look(step, in_flight, step_tokens_max);
-        if !mirror.seen.mistakes.is_empty() {
+        if !mirror.seen.mistakes.is_empty() && !goes_on {
             return mirror.seen;
         }
+        // What follows from the first mistake is none of its own.
+        mirror.seen.mistakes.truncate(1);
         mirror.compute(step);
         in_flight
             .into_iter()

@@ -7,6 +7,7 @@ mod files;
 mod operations;
 mod redaction;
 mod rings;
+mod tabulate;
 
 use crate::{
     Buffer, Capture, Header, PackageId, Recorder, Redaction, Stage, Verdict, Witness, replay,

@@ -3,7 +3,7 @@
 use alloc::{string::String, vec::Vec};
 use core::fmt;
 use lockstep_step::{Digest, Logprobs, PlanError, SeqError, SeqId, TokenId};
-use lockstep_tags::TagError;
+use lockstep_tags::{TagError, TagErrorKind};
 
 /// One piece of news about one sequence.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +125,21 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// The names of all, those of calls first.
+    pub fn kinds() -> impl Iterator<Item = &'static str> {
+        let own = [
+            "not_finite",
+            "nothing_allowed",
+            "plan_refused",
+            "grammar_failed",
+            "step_failed",
+        ];
+        TagErrorKind::ALL
+            .map(TagErrorKind::as_str)
+            .into_iter()
+            .chain(own)
+    }
+
     /// A stable name.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -153,3 +168,29 @@ impl fmt::Display for RequestError {
 }
 
 impl core::error::Error for RequestError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use lockstep_step::Pos;
+
+    #[test]
+    fn each_error_of_its_own_is_among_the_kinds() {
+        let pos = Pos(1);
+        let errors = [
+            RequestError::Seq(SeqError::NothingAllowed { pos }),
+            RequestError::Seq(SeqError::NotFinite {
+                op: "add".to_string(),
+                layer: None,
+                pos,
+            }),
+            RequestError::Matcher("no".to_string()),
+            RequestError::Engine("no".to_string()),
+        ];
+        for error in errors {
+            assert!(RequestError::kinds().any(|kind| kind == error.kind()));
+        }
+        assert_eq!(RequestError::kinds().count(), TagErrorKind::ALL.len() + 5);
+    }
+}

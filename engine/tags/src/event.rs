@@ -85,6 +85,19 @@ pub enum TagErrorKind {
 }
 
 impl TagErrorKind {
+    /// All of them.
+    pub const ALL: [TagErrorKind; 9] = [
+        TagErrorKind::UnterminatedToolCall,
+        TagErrorKind::MalformedCall,
+        TagErrorKind::MalformedJson,
+        TagErrorKind::BadValue,
+        TagErrorKind::UnknownTool,
+        TagErrorKind::ArgumentsNotObject,
+        TagErrorKind::DuplicateParameter,
+        TagErrorKind::BadCallId,
+        TagErrorKind::BadMessageHeader,
+    ];
+
     /// The name clients see.
     pub fn as_str(self) -> &'static str {
         match self {

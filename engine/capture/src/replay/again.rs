@@ -9,7 +9,7 @@ use super::told::drawn;
 use super::{ReplayError, Witness};
 use crate::capture::Capture;
 use crate::record::{ConstraintRecord, EventRecord, Redaction};
-use crate::stage::{Divergence, Found, Stage, Verdict};
+use crate::stage::{Divergence, Stage, Verdict};
 use lockstep_core::{Engine, EngineConfig, Speculation, Time, run_step};
 use lockstep_step::{
     BLOCK_LEN, Backend, BackendError, BackendLimits, Digest, Draw, MaskSet, SeqError, SeqId,
@@ -370,6 +370,28 @@ impl Again<'_> {
 }
 
 impl Place {
+    /// Whether the logits were others, or could be drawn from in one of the two only.
+    pub fn logits_differ(&self) -> bool {
+        match (&self.draw, &self.own_draw) {
+            (Ok(told), Ok(own)) => told.digest != own.digest,
+            (told, own) => told.as_ref().err() != own.as_ref().err(),
+        }
+    }
+
+    /// Whether the mask was another; None where it could not be made again.
+    pub fn mask_differs(&self) -> Option<bool> {
+        self.knows_mask.then_some(self.mask != self.own_mask)
+    }
+
+    /// Whether something else was drawn from the same logits under the same mask; None where these were not the same.
+    pub fn draw_differs(&self) -> Option<bool> {
+        let (Ok(told), Ok(own)) = (&self.draw, &self.own_draw) else {
+            return None;
+        };
+        let same_mask = self.mask_differs().map_or(self.mask.is_none(), |own| !own);
+        (same_mask && !self.logits_differ()).then_some(told != own)
+    }
+
     fn judge(&self, verdict: &mut Verdict) {
         let differs = |expected: String, found: String| Divergence {
             seq: self.seq,
@@ -379,33 +401,28 @@ impl Place {
             found,
             near: None,
         };
-        let (told, own) = match (&self.draw, &self.own_draw) {
-            (Ok(told), Ok(own)) => (told, own),
-            (told, own) => {
-                let say = |draw: &Result<Draw, SeqError>| match draw {
-                    Ok(draw) => format!("logits {}", draw.digest),
-                    Err(error) => error.to_string(),
-                };
-                let is_same = told.as_ref().err() == own.as_ref().err();
-                let logits = verdict.of(Stage::Logits);
-                return logits.count(is_same, || differs(say(own), say(told)));
-            }
+        let logits = |draw: &Result<Draw, SeqError>| match draw {
+            Ok(draw) => draw.digest.to_string(),
+            Err(error) => error.to_string(),
         };
-        let same_logits = told.digest == own.digest;
-        verdict.of(Stage::Logits).count(same_logits, || {
-            differs(own.digest.to_string(), told.digest.to_string())
+        verdict.of(Stage::Logits).count(!self.logits_differ(), || {
+            differs(logits(&self.own_draw), logits(&self.draw))
         });
-        let same_mask = self.mask == self.own_mask;
-        if self.knows_mask && (self.mask.is_some() || self.own_mask.is_some()) {
+        let (Ok(told), Ok(own)) = (&self.draw, &self.own_draw) else {
+            return;
+        };
+        if let Some(mask_differs) = self.mask_differs()
+            && (self.mask.is_some() || self.own_mask.is_some())
+        {
             let say =
                 |mask: Option<Digest>| mask.map_or("no mask".to_string(), |own| own.to_string());
-            verdict
-                .of(Stage::Mask)
-                .count(same_mask, || differs(say(self.own_mask), say(self.mask)));
+            verdict.of(Stage::Mask).count(!mask_differs, || {
+                differs(say(self.own_mask), say(self.mask))
+            });
         }
-        if same_logits && (same_mask || !self.knows_mask && self.mask.is_none()) {
-            let found: &mut Found = verdict.of(Stage::Draw);
-            found.count(told == own, || differs(drawn(own), drawn(told)));
+        if let Some(draw_differs) = self.draw_differs() {
+            let found = verdict.of(Stage::Draw);
+            found.count(!draw_differs, || differs(drawn(own), drawn(told)));
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Plans against the rules of plans, and against what was committed and written before them.
 
 use crate::capture::{Capture, Step};
-use crate::mirror::{Asked, Recorded, Seen, reflect};
-use crate::record::{News, Redaction};
+use crate::mirror::{Asked, Recorded, Seen, reflect, reflect_all};
+use crate::record::{FinishRecord, News, Redaction};
 use crate::stage::{Divergence, Stage, Verdict};
 use lockstep_step::{
-    Bitmask, Digest, Draw, MaskRow, PlanError, PlanRule, ScoredPosition, SeqError, SeqId, StepId,
-    StepPlan, check_plan,
+    BLOCK_LEN, Bitmask, Digest, Draw, MaskRow, PlanError, PlanRule, ScoredPosition, SeqError,
+    SeqId, StepId, StepPlan, check_plan,
 };
 use std::collections::BTreeMap;
 
 /// Judges plans, and finds out what became of each of their parts.
-pub(crate) fn look(capture: &Capture, verdict: &mut Verdict) -> Seen {
+pub(super) fn look(capture: &Capture, verdict: &mut Verdict) -> Seen {
     let (mut num_parts, mut broken) = (0, None);
     for (id, step) in &capture.steps {
         num_parts += step.plan.seqs.len() as u64;
@@ -25,7 +25,7 @@ pub(crate) fn look(capture: &Capture, verdict: &mut Verdict) -> Seen {
         verdict.unobserved(Stage::StateRow, "token ids are left out of the capture");
         return Seen::default();
     }
-    let seen = reflection(capture);
+    let seen = reflection(capture, false);
     let wrong = seen.mistakes.first();
     let rules = match (&wrong, &broken) {
         (Some(wrong), Some((step, _))) if *step > wrong.step => None,
@@ -108,7 +108,12 @@ pub(super) fn renumbered(plan: &StepPlan) -> StepPlan {
     plan
 }
 
-fn reflection(capture: &Capture) -> Seen {
+/// What became of the parts of all steps, those after a wrong plan among them.
+pub(crate) fn fates(capture: &Capture) -> Seen {
+    reflection(capture, true)
+}
+
+fn reflection(capture: &Capture, goes_on: bool) -> Seen {
     let filled: Vec<Option<Vec<bool>>> = capture
         .steps
         .values()
@@ -118,6 +123,7 @@ fn reflection(capture: &Capture) -> Seen {
         })
         .collect();
     let steps = capture.steps.values().zip(&filled);
+    let steps = steps.filter(|(step, _)| has_shape(&step.plan));
     let steps: Vec<Recorded<'_>> = steps
         .map(|(step, filled)| Recorded {
             plan: &step.plan,
@@ -148,7 +154,20 @@ fn reflection(capture: &Capture) -> Seen {
     };
     let step_max = capture.header.limits.query_tokens_max;
     let step_max = setting("max_num_batched_tokens").map_or(step_max, |own| own.min(step_max));
-    reflect(&steps, &asked, step_max, capture.header.is_whole)
+    let is_whole = capture.header.is_whole;
+    match goes_on {
+        true => reflect_all(&steps, &asked, step_max, is_whole),
+        false => reflect(&steps, &asked, step_max, is_whole),
+    }
+}
+
+/// Whether a plan is one that can be gone through at all. One that isn't breaks a rule, and was never computed.
+fn has_shape(plan: &StepPlan) -> bool {
+    plan.seqs.iter().all(|part| {
+        let covered = part.block_table.len() as u64 * u64::from(BLOCK_LEN);
+        let end = u64::from(part.start.0) + part.query.len() as u64;
+        (part.num_drafts as usize) < part.query.len() && end <= covered
+    })
 }
 
 /// A draw that a sequence grew by, as it was recorded, or the error that ended it.
@@ -193,6 +212,18 @@ pub(crate) fn committed(capture: &Capture, seen: &Seen) -> BTreeMap<SeqId, Vec<C
         }
     }
     all
+}
+
+/// How each sequence ended that did, with the step that was answered last before that. What a later step drew for it,
+/// or one of these past its last token, is nobody's.
+pub(crate) fn ends(capture: &Capture) -> BTreeMap<SeqId, (Option<StepId>, &FinishRecord)> {
+    let ends = capture.events.iter().filter_map(|(step, event)| {
+        let News::Finished(finished) = &event.news else {
+            return None;
+        };
+        Some((event.seq, (*step, finished)))
+    });
+    ends.collect()
 }
 
 /// Of the mask of a position, if it had one that was filled.

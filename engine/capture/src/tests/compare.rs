@@ -96,6 +96,26 @@ fn a_draw_from_the_same_logits() {
 }
 
 #[test]
+fn logits_of_a_step_whose_plan_is_wrong() {
+    let (a, mut b) = two();
+    // It reads another row, and so computes other logits.
+    let step = b.steps.values_mut().find(|step| {
+        let part = &step.plan.seqs[0];
+        part.rows.read.is_some() && !part.scored.is_empty()
+    });
+    let step = step.expect("a step that reads a row and draws");
+    let row = &mut step.plan.seqs[0].rows.read;
+    *row = row.map(|row| lockstep_step::RowId((row.0 + 1) % 96));
+    if let Some(Ok(output)) = &mut step.output
+        && let Ok(draws) = &mut output.seqs[0].draws
+    {
+        draws[0].digest.0 ^= 1;
+    }
+    assert_eq!(both(&a, &b).left_out.len(), 1);
+    check(&a, &b, Stage::Logits);
+}
+
+#[test]
 fn a_mask() {
     let (a, mut b) = two();
     let steps = b.steps.values_mut();

@@ -233,3 +233,19 @@ fn reasoning_that_is_told_as_content_is_a_matter_of_tags() {
     }
     check(&other, Stage::Tags, other.events[at].0);
 }
+
+#[test]
+fn a_plan_that_no_backend_could_run_is_named_and_not_followed() {
+    let sound = capture(&plain());
+    let id = steps(&sound)[2];
+    for broken in 0..3 {
+        let mut other = sound.clone();
+        let part = &mut other.steps.get_mut(&id).expect("a step").plan.seqs[0];
+        match broken {
+            0 => part.num_drafts = 1000,
+            1 => part.query.clear(),
+            _ => part.block_table.clear(),
+        }
+        check(&other, Stage::Schedule, Some(id));
+    }
+}
