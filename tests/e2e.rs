@@ -9,6 +9,7 @@ mod bisect;
 mod captures;
 mod chat;
 mod commands;
+mod compare;
 mod constraints;
 mod generate;
 mod http;

@@ -44,7 +44,7 @@ fn question(nth: usize) -> Value {
 }
 
 /// Serves, asks, and fetches the capture of each request into a file.
-fn incidents(folder: &Path, flags: &[&str], num: usize) -> Vec<PathBuf> {
+pub(super) fn incidents(folder: &Path, flags: &[&str], num: usize) -> Vec<PathBuf> {
     let path = folder.join("ring");
     let path = path.to_str().expect("UTF-8");
     let own = ["--captures", path, "--admin-key", KEY];

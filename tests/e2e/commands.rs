@@ -19,6 +19,8 @@ fn help_has_examples() {
         "pack",
         "pins",
         "battery",
+        "replay",
+        "compare",
         "bisect",
     ];
     for command in commands {

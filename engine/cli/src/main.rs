@@ -11,6 +11,7 @@ mod captures;
 mod chat;
 mod check_logits;
 mod client;
+mod compare;
 mod cuda;
 mod dialogue;
 mod exit;
@@ -74,6 +75,7 @@ enum Command {
     Masks(masks::MasksArgs),
     Law(law::LawArgs),
     Replay(replay::ReplayArgs),
+    Compare(compare::CompareArgs),
     Pins(pins::PinsArgs),
     Battery(battery::BatteryArgs),
     Bisect(bisect::BisectArgs),
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
         Command::Masks(args) => masks::run(&args),
         Command::Law(args) => law::run(&args),
         Command::Replay(args) => replay::run(args),
+        Command::Compare(args) => compare::run(&args),
         Command::Pins(args) => pins::run(&args),
         Command::Battery(args) => battery::run(&args),
         Command::Bisect(args) => bisect::run(&args),
