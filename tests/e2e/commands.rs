@@ -21,6 +21,7 @@ fn help_has_examples() {
         "battery",
         "replay",
         "compare",
+        "tabulate",
         "bisect",
     ];
     for command in commands {

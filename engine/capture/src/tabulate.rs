@@ -1,5 +1,5 @@
-//! Defects against facts: how often one thing holds of a sequence's part of a step, or of a request, where another holds
-//! and where it doesn't. Counts and no judgement; whoever asks computes how likely they are by chance.
+//! Defects against facts: how often one thing holds of a sequence's part of a step, or of a request, where another
+//! holds and where it doesn't. Counts and no judgement; whoever asks computes how likely they are by chance.
 //!
 //! It must never take a fact that is not known for one that doesn't hold.
 
@@ -102,7 +102,8 @@ impl fmt::Display for TabulateError {
             }
             TabulateError::TokensLeftOut => write!(
                 f,
-                "token ids are left out of the capture, and without them nothing tells which parts count"
+                "token ids are left out of the capture, and without them nothing tells which parts \
+                 count"
             ),
             TabulateError::Unknown {
                 fact,

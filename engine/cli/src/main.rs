@@ -33,6 +33,7 @@ mod selftest;
 mod serve;
 mod session;
 mod statistics;
+mod tabulate;
 mod terminal;
 mod tools;
 
@@ -76,6 +77,7 @@ enum Command {
     Law(law::LawArgs),
     Replay(replay::ReplayArgs),
     Compare(compare::CompareArgs),
+    Tabulate(tabulate::TabulateArgs),
     Pins(pins::PinsArgs),
     Battery(battery::BatteryArgs),
     Bisect(bisect::BisectArgs),
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Command::Law(args) => law::run(&args),
         Command::Replay(args) => replay::run(args),
         Command::Compare(args) => compare::run(&args),
+        Command::Tabulate(args) => tabulate::run(&args),
         Command::Pins(args) => pins::run(&args),
         Command::Battery(args) => battery::run(&args),
         Command::Bisect(args) => bisect::run(&args),

@@ -1,4 +1,5 @@
-//! Expressions over the facts of a part. They are typed when they are read, so that nothing can go wrong with one later.
+//! Expressions over the facts of a part. They are typed when they are read, so that nothing can go wrong with one
+//! later. An expression must never be judged before all that it asks for is known.
 
 use super::facts::{Fact, Part, Value};
 use super::parse::{self, ExpressionError};
