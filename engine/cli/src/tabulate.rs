@@ -182,11 +182,9 @@ fn table(args: &TabulateArgs, counted: &Tabulated, paint: Paint) -> String {
         (by, shares, format!("p = {:.2e}", p(table)), note)
     });
     let rows: Vec<_> = rows.collect();
-    let width = |len: &dyn Fn(&(&String, String, String, &str)) -> usize| {
-        rows.iter().map(len).max().unwrap_or(0)
-    };
-    let by_width = width(&|own| own.0.chars().count());
-    let share_width = width(&|own| own.1.len());
+    let widths = rows.iter().map(|own| (own.0.chars().count(), own.1.len()));
+    let (by_width, share_width) =
+        widths.fold((0, 0), |max, own| (max.0.max(own.0), max.1.max(own.1)));
     for (by, shares, p, note) in &rows {
         let line = format!(
             "  {by:<by_width$}  {shares:>share_width$}  {p:<12} {}",
