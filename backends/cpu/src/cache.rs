@@ -206,6 +206,9 @@ pub(crate) struct StateRows {
     num_rows: usize,
     // (layer, row, convolution then heads)
     data: Vec<f32>,
+    // How many tokens the step that wrote a row accepts where a sequence goes on from it: what a faulty kernel keeps.
+    #[cfg(planted)]
+    accepted: Vec<usize>,
 }
 
 impl StateRows {
@@ -215,6 +218,8 @@ impl StateRows {
             shape,
             num_rows,
             data: vec![0.0; num_layers * num_rows * shape.len()],
+            #[cfg(planted)]
+            accepted: vec![0; num_rows],
         }
     }
 
@@ -238,6 +243,12 @@ impl StateRows {
     #[cfg(test)]
     pub(crate) fn contents(&self) -> impl Iterator<Item = f32> {
         self.data.iter().copied()
+    }
+
+    /// How many tokens a step accepted after which a sequence goes on from this row.
+    #[cfg(planted)]
+    pub(crate) fn accepted(&mut self, row: RowId) -> &mut usize {
+        &mut self.accepted[row.0 as usize]
     }
 
     /// A view of one layer's rows, for the tasks of one loop.

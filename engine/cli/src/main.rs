@@ -27,6 +27,8 @@ mod pack;
 mod parse;
 mod pins;
 mod pipe;
+#[cfg(planted)]
+mod plant;
 mod record;
 mod replay;
 mod selftest;
@@ -86,6 +88,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
+    #[cfg(planted)]
+    if let Err(failure) = plant::plant() {
+        return exit::end(Err(failure));
+    }
     if !matches!(command, Command::Serve(_)) {
         pipe::end_with_the_reader();
     }

@@ -1,10 +1,10 @@
 //! Switches of planted faults: bugs that public engines really had, put back into this one to see whether the
-//! simulation finds them. Only the simulation's build (`--cfg planted`) has them; in every other build
-//! [`planted!`](crate::planted!) is `false`, and what stands behind it is not in the program.
+//! simulation finds them. Only builds with `--cfg planted` have them, the simulation's and one for demonstrations; in
+//! every other build [`planted!`](crate::planted!) is `false`, and what stands behind it is not in the program.
 //!
 //! What each fault is, where it is from and which stage is to blame for it is in `sim/src/planted/`.
 
-/// Whether a fault is switched on: `planted!(Name)`. Always `false` outside the simulation's build.
+/// Whether a fault is switched on: `planted!(Name)`. Always `false` in a build without `--cfg planted`.
 #[cfg(not(planted))]
 #[macro_export]
 macro_rules! planted {
@@ -53,6 +53,7 @@ mod switches {
         ZeroAcceptMinusOneIndex "zero-accept-minus-one-index",
         GrammarRejectsAllDraftsZero "grammar-rejects-all-drafts-zero",
         AcceptCountLongerThanStep "accept-count-longer-than-step",
+        AcceptCountZeroesConv "accept-count-zeroes-conv",
         ConvWindowNoRollbackRoom "conv-window-no-rollback-room",
         ConvLayoutTokenIndexed "conv-layout-token-indexed",
         LastStateOnlyAfterVerify "last-state-only-after-verify",

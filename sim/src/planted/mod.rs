@@ -7,6 +7,8 @@ mod grammar;
 mod hunt;
 mod kernel;
 mod liveness;
+#[cfg(test)]
+mod narrowed;
 mod output;
 mod overlap;
 mod package;

@@ -27,6 +27,13 @@ pub(super) const FAULTS: &[PlantedFault] = &[
         what: "a step shorter than the acceptance before it begins from no state",
     },
     PlantedFault {
+        switch: Planted::AcceptCountZeroesConv,
+        tier: Tier::First,
+        source: "vllm-project/vllm-ascend#14161",
+        stage: Stage::Speculation,
+        what: "a step shorter than the acceptance before it computes zeros in each convolution",
+    },
+    PlantedFault {
         switch: Planted::ConvWindowNoRollbackRoom,
         tier: Tier::First,
         source: "vllm-project/vllm#50272",

@@ -77,6 +77,28 @@ fn keep_window(inputs: &[&[f32]], state: &mut [f32]) {
     }
 }
 
+/// The sequences whose query is shorter than what the step before it accepted, which a step may well be. Notes beside
+/// each row that is written what is accepted where its sequence goes on from there.
+#[cfg(planted)]
+fn guarded(batch: &Batch<'_>, rows: &mut StateRows) -> Vec<usize> {
+    let mut guarded = Vec::new();
+    for seq_idx in 0..batch.num_seqs() {
+        let query = batch.rows(seq_idx);
+        let read = batch.state_read(seq_idx);
+        if read.is_some_and(|read| *rows.accepted(read) > query.len()) {
+            guarded.push(seq_idx);
+        }
+        let mut num_scored = 0;
+        for row in query {
+            num_scored += usize::from(batch.is_scored(row));
+            if let Some(write) = batch.state_write(row) {
+                *rows.accepted(write) = num_scored.max(1);
+            }
+        }
+    }
+    guarded
+}
+
 impl DeltaNet {
     /// `state_layer` is its index among the layers that have recurrent state.
     pub(crate) fn load(
@@ -135,6 +157,8 @@ impl DeltaNet {
         out: &mut [f32],
     ) {
         let (isa, pool, m) = (step.machine.isa, step.machine.pool, step.batch.num_rows());
+        #[cfg(planted)]
+        let guarded = guarded(step.batch, rows);
         let rows = rows.layer(self.state_layer);
         let projected = sized(&mut scratch.projected, m * self.project.n());
         self.project.forward(isa, pool, x, m, projected);
@@ -145,6 +169,8 @@ impl DeltaNet {
         self.convolve(step, &rows, projected, mixed, gates);
         #[cfg(planted)]
         self.spoil_gates(step.batch, gates);
+        #[cfg(planted)]
+        self.zero_guarded(step.batch, &guarded, mixed);
         let num_gates = 2 * self.dims.num_value_heads;
         watch.ended(step.machine, "conv", self.channels(), mixed);
         watch.ended(step.machine, "gates", num_gates, gates);
@@ -251,6 +277,17 @@ impl DeltaNet {
             if planted!(ChunkTailGateZero) && rows.len() > 1 && rows.len() % 8 != 0 {
                 let last = (rows.end - 1) * 2 * heads;
                 gates[last + heads..last + 2 * heads].fill(1.0);
+            }
+        }
+    }
+
+    /// Takes what the convolution computed for these sequences for invalid.
+    #[cfg(planted)]
+    fn zero_guarded(&self, batch: &Batch<'_>, guarded: &[usize], mixed: &mut [f32]) {
+        for rows in guarded.iter().map(|&seq_idx| batch.rows(seq_idx)) {
+            // Planted: vllm-project/vllm-ascend#14161.
+            if planted!(AcceptCountZeroesConv) {
+                mixed[rows.start * self.channels()..rows.end * self.channels()].fill(0.0);
             }
         }
     }
