@@ -39,6 +39,9 @@ if [ "$what" = device ]; then
     else
         echo "compute-sanitizer is not there: it was not run"
     fi
+    echo "== figures, by a release build"
+    cargo build --locked --release --bin lockstep
+    "${CARGO_TARGET_DIR:-target}/release/lockstep" bench cuda
     exit
 fi
 
@@ -65,3 +68,15 @@ for mode in fast race; do
 done
 LD_LIBRARY_PATH=target/emulate/fast EMULATE_SEED=5 \
     "$lockstep" selftest --backend cuda --deployments 2 -m llama
+echo "== the benchmark runs to its end; its figures are of an emulation and mean nothing"
+LD_LIBRARY_PATH=target/emulate/fast EMULATE_SEED=5 "$lockstep" bench cuda --shape tiny --json \
+    --batch 1,9 --prompt-tokens 80 --decode-tokens 3 --rounds 1 >target/emulate/bench.json
+python3 - target/emulate/bench.json <<'END'
+import json, sys
+report = json.load(open(sys.argv[1], encoding="utf-8"))
+assert report["emulated"], "figures of an emulation must say so"
+figures = [row[name] for row in report["decode"] for name in ("tokens_per_second", "share_of_copy")]
+figures += [row["ratio"] for row in report["exactness"]]
+figures += [report["prefill"]["tops"], report["int8_tops"], report["copy_gb_per_second"]]
+assert len(figures) == 10 and all(figure > 0 for figure in figures), figures
+END

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Makes one program text of a kernel file: the definition of what the compilers are given.
 
-Each line `#include "name.cuh"` is replaced by that file's text, the first time only; later ones are
-dropped, and so are `#pragma once` lines. The host program does the same, so the hash of the text
-tells whether emulated kernels were built from what it holds. Nothing else is changed.
+Each line `#include "name.cuh"`, or of a .cu file, is replaced by that file's text, the first time
+only; later ones are dropped, and so are `#pragma once` lines. The host program does the same, so
+the hash of the text tells whether emulated kernels were built from what it holds. Nothing else is
+changed.
 
 usage: inline.py FILE.cu OUT_TEXT OUT_MARKED
 OUT_TEXT gets the program text; OUT_MARKED the same with #line directives, for debug information,
@@ -15,7 +16,7 @@ import os
 import re
 import sys
 
-INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+\.cuh)"\s*$')
+INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+\.cuh?)"\s*$')
 BOUNDS = re.compile(r"__launch_bounds__\(\s*([^,()]+?)\s*(?:,[^()]*)?\)\s*(\w+)\s*\(")
 ONCE = re.compile(r"\s*#\s*pragma\s+once\s*$")
 

@@ -35,6 +35,7 @@ __device__ __forceinline__ int dot16(int4 a, int4 b, int sum) {
   return __dp4a(a.w, b.w, sum);
 }
 
+#ifndef FREE_ORDER
 // The part of linear_q8_few for M tokens at most. Warps share the groups; the dots of a round go to one half of `dots`
 // and are added while the next round is computed into the other, so that a barrier a round is enough.
 template <int M>
@@ -97,6 +98,49 @@ __device__ __forceinline__ void few(float* y, const i8* w_bytes, const float* w_
   }
   if (warp < m && output < n) y[(i64)warp * n + output] = total;
 }
+#else
+// The same with a free order: each warp adds up its own groups, and what the warps have is added at the end.
+template <int M>
+__device__ __forceinline__ void few(float* y, const i8* w_bytes, const float* w_scales,
+                                    const i8* x_bytes, const float* x_scales, int m, int n, int k,
+                                    int, int* dots) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  int chunks = (k + 15) / 16, groups = (k + GROUP - 1) / GROUP, n_pad = (n + 31) / 32 * 32;
+  const int4* w = reinterpret_cast<const int4*>(w_bytes) + (i64)blockIdx.x * chunks * 32 + lane;
+  const int4* x = reinterpret_cast<const int4*>(x_bytes);
+  int output = blockIdx.x * 32 + lane;
+  float acc[M] = {};
+  int4 next[GROUP_CHUNKS];
+  if (warp < groups) load_weights(next, w, warp, chunks);
+  for (int group = warp; group < groups; group += FEW_WARPS) {
+    int4 now[GROUP_CHUNKS];
+#pragma unroll
+    for (int i = 0; i < GROUP_CHUNKS; i++) now[i] = next[i];
+    if (group + FEW_WARPS < groups) load_weights(next, w, group + FEW_WARPS, chunks);
+    float of_w = __ldg(w_scales + (i64)group * n_pad + output);
+    int left = chunks - group * GROUP_CHUNKS;
+#pragma unroll
+    for (int t = 0; t < M; t++) {
+      const int4* inputs = x + (i64)group * GROUP_CHUNKS * 16 + t;
+      int sum = 0;
+#pragma unroll
+      for (int i = 0; i < GROUP_CHUNKS; i++) {
+        if (i < left) sum = dot16(now[i], __ldg(inputs + i * 16), sum);
+      }
+      float of_x = __ldg(x_scales + (i64)min(t, m - 1) * groups + group);
+      acc[t] = __fmaf_rn(__int2float_rn(sum), __fmul_rn(of_x, of_w), acc[t]);
+    }
+  }
+  float* sums = reinterpret_cast<float*>(dots);
+#pragma unroll
+  for (int t = 0; t < M; t++) sums[(warp * M + t) * 32 + lane] = acc[t];
+  __syncthreads();
+  if (warp >= m || output >= n) return;
+  float total = 0.0f;
+  for (int i = 0; i < FEW_WARPS; i++) total = __fadd_rn(total, sums[(i * M + warp) * 32 + lane]);
+  y[(i64)warp * n + output] = total;
+}
+#endif
 
 // At most 8 tokens, by dp4a. A block takes 32 outputs: a lane owns an output, so that a warp's load is 512 contiguous
 // bytes of weights; afterwards warp t owns token t. The next group of weights is under way while one is multiplied.
@@ -194,6 +238,9 @@ extern "C" __global__ void __launch_bounds__(128)
 linear_q8_many(float* y, const i8* w, const float* w_scales, const i8* x, const float* x_scales,
                int m, int n, int k, int num_shards) {
   __shared__ __align__(128) i8 stages[MANY_STAGES * STAGE_BYTES];
+#ifdef FREE_ORDER
+  num_shards = 1;
+#endif
   int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   int chunks = (k + 15) / 16, groups = (k + GROUP - 1) / GROUP, n_pad = (n + 31) / 32 * 32;
   int token = blockIdx.y * MANY_TOKENS + warp * 16 + lane / 4;

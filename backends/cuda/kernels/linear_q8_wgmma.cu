@@ -95,6 +95,9 @@ extern "C" __global__ void __launch_bounds__(WGMMA_THREADS)
 linear_q8_wgmma(float* y, const i8* w, const float* w_scales, const i8* x, const float* x_scales,
                 int m, int n, int k, int num_shards) {
   DYN_SMEM(i8, stages);
+#ifdef FREE_ORDER
+  num_shards = 1;
+#endif
   float* waiting = reinterpret_cast<float*>(stages + WGMMA_STAGES * STAGE_BYTES) + threadIdx.x;
   int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   int chunks = (k + 15) / 16, groups = (k + GROUP - 1) / GROUP, n_pad = (n + 31) / 32 * 32;

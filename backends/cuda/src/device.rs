@@ -13,6 +13,7 @@ pub struct Device {
     name: String,
     capability: (i32, i32),
     shared_bytes_max: usize,
+    num_multiprocessors: u32,
 }
 
 impl Device {
@@ -39,6 +40,8 @@ impl Device {
         );
         let shared_bytes_max =
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.max(0);
+        let num_multiprocessors =
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1);
         let name = context.name().map_err(failed)?;
         if capability < CAPABILITY_MIN {
             return Err(DeviceError::TooOld { name, capability });
@@ -48,6 +51,7 @@ impl Device {
             name,
             capability,
             shared_bytes_max: shared_bytes_max as usize,
+            num_multiprocessors: num_multiprocessors as u32,
         })
     }
 
@@ -76,6 +80,16 @@ impl Device {
     /// Bytes of shared memory that one block can have.
     pub fn shared_bytes_max(&self) -> usize {
         self.shared_bytes_max
+    }
+
+    /// Multiprocessors.
+    pub fn num_multiprocessors(&self) -> u32 {
+        self.num_multiprocessors
+    }
+
+    /// Whether the host stands in for it: what is measured then is no speed of a device.
+    pub fn is_emulated(&self) -> bool {
+        self.name.contains("host emulation")
     }
 
     /// Free and total bytes of its memory.

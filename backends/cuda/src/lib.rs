@@ -6,6 +6,7 @@
 //! tests run this crate on it unchanged.
 
 mod backend;
+mod bench;
 mod device;
 mod draft;
 mod draw;
@@ -27,6 +28,7 @@ mod tests;
 mod weights;
 
 pub use backend::{CudaBackend, CudaForward, CudaOptions, CudaSampled};
+pub use bench::{DeviceBench, MatrixShape, MeasuredCopy, MeasuredProduct, SumOrder, matrices};
 pub use device::Device;
 pub use error::{CudaError, DeviceError};
 pub use memory::Region;

@@ -204,6 +204,38 @@ impl Memory {
         Ok(to)
     }
 
+    /// Claims a buffer and fills it with these values, again and again.
+    ///
+    /// # Errors
+    /// As [`Memory::claim_filled`].
+    pub fn claim_repeated<T: Pod>(
+        &mut self,
+        region: Region,
+        what: &str,
+        len: usize,
+        values: &[T],
+    ) -> Result<Ptr<T>, DeviceError> {
+        let to = self.claim::<T>(region, what, len)?;
+        let mut filled = values.len().min(len);
+        // SAFETY: the buffer was just claimed with room for them.
+        let copied =
+            unsafe { result::memcpy_htod_async(to.address, &values[..filled], self.stream) };
+        copied.map_err(|error| DeviceError::driver(what, error))?;
+        // What is there already is doubled.
+        while filled < len {
+            let next = filled.min(len - filled);
+            let num_bytes = next * size_of::<T>();
+            // SAFETY: both halves lie in the buffer, one behind the other.
+            let copied = unsafe {
+                result::memcpy_dtod_async(to.at(filled).address, to.address, num_bytes, self.stream)
+            };
+            copied.map_err(|error| DeviceError::driver(what, error))?;
+            filled += next;
+        }
+        self.settle(what)?;
+        Ok(to)
+    }
+
     /// Waits for what fills a buffer: queues of steps don't.
     fn settle(&self, what: &str) -> Result<(), DeviceError> {
         // SAFETY: the stream lives as long as the memory.

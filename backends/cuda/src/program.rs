@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 mod images;
 mod sources;
-pub(crate) use sources::{FILES, only_for, program_text, symbols};
+pub(crate) use sources::{FILES, MEASURING, only_for, program_text, symbols};
 
 /// Everything that kernels can be launched from.
 pub struct Program {
@@ -28,19 +28,23 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl Program {
-    /// Loads every kernel that there is for the device, compiling what the cache folder does not have. Without a folder
-    /// nothing is kept.
+    /// Loads every kernel of these files that there is for the device, compiling what the cache folder does not have.
+    /// Without a folder nothing is kept.
     ///
     /// # Errors
     /// If there is no compiler where one is needed, a file does not compile, or the driver refuses it.
-    pub fn load(device: &Device, cache: Option<&Path>) -> Result<Program, DeviceError> {
+    pub(crate) fn load(
+        device: &Device,
+        files: &[(&'static str, &str)],
+        cache: Option<&Path>,
+    ) -> Result<Program, DeviceError> {
         device.bind()?;
         let mut program = Program {
             device: device.clone(),
             modules: Vec::new(),
             functions: BTreeMap::new(),
         };
-        for &(file, _) in FILES {
+        for &(file, _) in files {
             program.add(file, cache)?;
         }
         Ok(program)

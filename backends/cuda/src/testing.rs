@@ -6,7 +6,7 @@
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::memory::Memory;
-use crate::program::Program;
+use crate::program::{FILES, Program};
 use crate::queue::Queue;
 use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ impl Bench {
         static PROGRAM: OnceLock<Arc<Program>> = OnceLock::new();
         let device = open_device();
         let program = PROGRAM.get_or_init(|| {
-            let program = Program::load(&device, None);
+            let program = Program::load(&device, FILES, None);
             Arc::new(program.expect("the kernels"))
         });
         Bench {

@@ -6,8 +6,11 @@ use crate::memory::{Memory, Ptr, Region};
 use crate::ops::embed::TableKind;
 use crate::ops::linear::{tile_f32, tile_q8, tile_scales};
 use lockstep_numerics::groups::{groups, shards};
-use lockstep_package::blueprint::{MatrixPart, NormPart};
+use lockstep_package::blueprint::{Blueprint, MatrixPart, NormPart};
 use lockstep_package::{Dtype, MatrixRows, ModelConfig, Package, Progress, WeightReader};
+
+mod random;
+use random::RandomWeights;
 
 /// How weights are held and products computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +54,15 @@ pub(crate) struct Embedding {
     pub(crate) kind: TableKind,
 }
 
-/// Puts the weights of one package on the device.
+/// Where weights come from.
+enum Source<'a> {
+    Package(WeightReader<'a>),
+    Random(RandomWeights<'a>),
+}
+
+/// Puts the weights of one model on the device.
 pub(crate) struct Loader<'a> {
-    pub(crate) reader: WeightReader<'a>,
+    source: Source<'a>,
     pub(crate) memory: &'a mut Memory,
     pub(crate) region: Region,
     rule: WeightRule,
@@ -68,15 +77,57 @@ impl<'a> Loader<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Loader<'a>, CudaError> {
         Ok(Loader {
-            reader: WeightReader::new(package, with_mtp, progress)?,
+            source: Source::Package(WeightReader::new(package, with_mtp, progress)?),
             memory,
             region,
             rule,
         })
     }
 
+    /// For a model of this shape with weights from a seed, by the q8 rule.
+    pub(crate) fn random(
+        config: &'a ModelConfig,
+        seed: u64,
+        (memory, region): (&'a mut Memory, Region),
+    ) -> Loader<'a> {
+        Loader {
+            source: Source::Random(RandomWeights::new(config, seed)),
+            memory,
+            region,
+            rule: WeightRule::Q8,
+        }
+    }
+
     pub(crate) fn config(&self) -> &'a ModelConfig {
-        self.reader.config()
+        match &self.source {
+            Source::Package(reader) => reader.config(),
+            Source::Random(random) => random.config,
+        }
+    }
+
+    pub(crate) fn blueprint(&self) -> &Blueprint {
+        match &self.source {
+            Source::Package(reader) => reader.blueprint(),
+            Source::Random(random) => &random.blueprint,
+        }
+    }
+
+    /// What reads the tensors that only some layers have.
+    ///
+    /// # Panics
+    /// If weights are random: such models have layers of attention alone.
+    pub(crate) fn reader(&self) -> &WeightReader<'a> {
+        match &self.source {
+            Source::Package(reader) => reader,
+            Source::Random(_) => panic!("random weights of a layer that is no attention"),
+        }
+    }
+
+    /// Says that all is loaded.
+    pub(crate) fn finish(&self) {
+        if let Source::Package(reader) = &self.source {
+            reader.finish();
+        }
     }
 
     pub(crate) fn vector(&mut self, what: &str, values: &[f32]) -> Result<Ptr<f32>, CudaError> {
@@ -84,7 +135,10 @@ impl<'a> Loader<'a> {
     }
 
     pub(crate) fn norm(&mut self, part: &NormPart) -> Result<Norm, CudaError> {
-        let weight = self.reader.norm(part)?;
+        let weight = match &self.source {
+            Source::Package(reader) => reader.norm(part)?,
+            Source::Random(random) => random.norm(&part.name),
+        };
         Ok(Norm {
             weight: self.vector(&part.name, &weight)?,
             eps: self.config().rms_norm_eps as f32,
@@ -92,7 +146,11 @@ impl<'a> Loader<'a> {
     }
 
     pub(crate) fn matrix(&mut self, part: &MatrixPart) -> Result<Matrix, CudaError> {
-        let rows = self.reader.matrix(part)?;
+        let reader = match &self.source {
+            Source::Package(reader) => reader,
+            Source::Random(random) => return random.matrix(part, (self.memory, self.region)),
+        };
+        let rows = reader.matrix(part)?;
         let (n, k) = (rows.n(), rows.k());
         let what = &part.names[0];
         let rule = if part.always_f32 {
@@ -123,7 +181,11 @@ impl<'a> Loader<'a> {
     }
 
     pub(crate) fn embedding(&mut self, name: &str) -> Result<Embedding, CudaError> {
-        let view = self.reader.view(name)?;
+        let reader = match &self.source {
+            Source::Package(reader) => reader,
+            Source::Random(random) => return random.embedding(name, (self.memory, self.region)),
+        };
+        let view = reader.view(name)?;
         // Read once so that a NaN is an error of the load and not of a request.
         let mut row = vec![0.0; view.shape.last().copied().unwrap_or(0)];
         for idx in 0..view.shape.first().copied().unwrap_or(0) {

@@ -3,6 +3,7 @@
 //! used the processors meanwhile. It must never print a speed without its limit.
 
 mod contention;
+mod device;
 mod host;
 mod machine;
 mod masks;
@@ -36,6 +37,7 @@ Examples:
   lockstep bench --weights f32 --json
   lockstep bench masks -m models/smollm2-135m
   lockstep bench serve --concurrency 1,8
+  lockstep bench cuda
   lockstep bench scheduler --seqs 256
 
 Run it from a release build, on an idle machine: a row that says CONTENDED is worth little.";
@@ -93,6 +95,8 @@ enum What {
     Masks(masks::MasksArgs),
     /// How fast a server answers many requests, over HTTP.
     Serve(serve::LoadArgs),
+    /// How fast a GPU computes, beside what it can copy and multiply, and what exactness costs.
+    Cuda(device::DeviceArgs),
     /// What the engine itself costs per step, with a model that costs nothing.
     Scheduler(scheduler::SchedulerArgs),
 }
@@ -102,6 +106,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     match &args.what {
         Some(What::Masks(args)) => crate::exit::end(masks::run(args)),
         Some(What::Serve(args)) => crate::exit::end(serve::run(args)),
+        Some(What::Cuda(args)) => crate::exit::end(device::run(args)),
         Some(What::Scheduler(args)) => crate::exit::end(scheduler::run(args)),
         None => crate::exit::end(bench(args)),
     }
@@ -130,7 +135,7 @@ fn bench(args: &BenchArgs) -> Result<(), Failure> {
         );
     }
     let mut package = Arc::new(session::open_package(&args.model)?);
-    let work = work::count(&package, args.weights);
+    let work = work::count(&package.config, args.weights);
     let buffer = if args.no_limits {
         None
     } else {

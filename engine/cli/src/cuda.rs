@@ -57,10 +57,15 @@ pub fn load(
     progress: &dyn Progress,
 ) -> Result<CudaBackend, Failure> {
     let loaded = CudaBackend::load(device, models, options, progress);
-    loaded.map_err(|error| match &error {
+    loaded.map_err(|error| load_failure(&error))
+}
+
+/// Why a model can't be put on a device, and what to try.
+pub fn load_failure(error: &CudaError) -> Failure {
+    match error {
         CudaError::Load(error) => Failure::input(error, load_advice(error)),
         CudaError::Device(error) => failure(error),
-    })
+    }
 }
 
 /// Says on standard error what is held on the device, and for what.
@@ -93,7 +98,8 @@ fn cache_remark(num_blocks: u32, options: &CudaOptions) -> String {
     format!("  {num_blocks} blocks of {BLOCK_LEN} tokens: {why}")
 }
 
-fn failure(error: &DeviceError) -> Failure {
+/// What went wrong with a device, and what to do next.
+pub fn failure(error: &DeviceError) -> Failure {
     let next = match error {
         DeviceError::NoDriver => "install the NVIDIA driver, or say --backend cpu",
         DeviceError::NoCompiler => {

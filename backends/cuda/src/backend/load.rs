@@ -8,12 +8,12 @@ use crate::draft::{DraftModel, Drafters, Mtp, Rounds, SEQS_MAX};
 use crate::draw::DrawRequest;
 use crate::memory::{Memory, Region};
 use crate::model::{Kept, Model};
-use crate::program::Program;
+use crate::program::{FILES, Program};
 use crate::queue::{Event, Queue};
 use crate::step::{Buffers, Widths, arrays_len};
 use crate::weights::{Loader, WeightRule};
 use lockstep_package::blueprint::Blueprint;
-use lockstep_package::{Package, Progress, ensure_range, ensure_same_vocabulary};
+use lockstep_package::{ModelConfig, Package, Progress, ensure_range, ensure_same_vocabulary};
 use lockstep_sampling::DrawnTokens;
 use lockstep_step::{BLOCK_LEN, BackendLimits, LayoutShape, StepLayout};
 use std::collections::BTreeMap;
@@ -87,16 +87,52 @@ impl CudaBackend {
         options: &CudaOptions,
         progress: &dyn Progress,
     ) -> Result<CudaBackend, CudaError> {
-        let limits = limits(package, options)?;
+        CudaBackend::assemble(device, &package.config, options, |memory, limits| {
+            Models::load(memory, (package, draft), (options, limits), progress)
+        })
+    }
+
+    /// A model of this shape with weights from a seed, by the q8 rule: for benchmarks, since what it says means
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`CudaBackend::load`].
+    ///
+    /// # Panics
+    /// If the shape has layers that are no attention.
+    pub fn random(
+        device: &Device,
+        config: &ModelConfig,
+        options: &CudaOptions,
+        seed: u64,
+    ) -> Result<CudaBackend, CudaError> {
+        CudaBackend::assemble(device, config, options, |memory, limits| {
+            let mut loader = Loader::random(config, seed, (memory, Region::Weights));
+            Ok(Models {
+                model: Model::load(&mut loader, limits.seq_len_max as usize)?,
+                mtp: None,
+                draft_model: None,
+            })
+        })
+    }
+
+    /// All that a backend has, around models that `load` brings.
+    fn assemble(
+        device: &Device,
+        config: &ModelConfig,
+        options: &CudaOptions,
+        load: impl FnOnce(&mut Memory, &BackendLimits) -> Result<Models, CudaError>,
+    ) -> Result<CudaBackend, CudaError> {
+        let limits = limits(config, options)?;
         device.bind()?;
-        let program = Program::load(device, options.kernel_cache.as_deref())?;
+        let program = Program::load(device, FILES, options.kernel_cache.as_deref())?;
         let queue = Queue::new(device, &Arc::new(program), options.blocking)?;
         let budget = match options.memory_bytes {
             Some(bytes) => bytes,
             None => device.memory_info()?.0 / 10 * 9,
         };
         let mut memory = Memory::new(device, budget)?;
-        let models = Models::load(&mut memory, (package, draft), (options, &limits), progress)?;
+        let models = load(&mut memory, &limits)?;
         let vocab_size = models.model.vocab_size();
         let rows_max = limits.query_tokens_max as usize;
         let graph_rows = rows_max.min(options.graph_rows as usize);
@@ -107,7 +143,7 @@ impl CudaBackend {
         let num_logits = logits_rows.max(SEQS_MAX) * vocab_size;
         let logits = memory.claim(Region::Buffers, "logits", num_logits)?;
         let rows = (Region::Rows, limits.num_rows as usize);
-        let kept = Kept::claim_rows(&mut memory, &package.config, rows)?;
+        let kept = Kept::claim_rows(&mut memory, config, rows)?;
         let buffers = Buffers::claim(&mut memory, rows_max, models.widths())?;
         let mut asked = || -> Result<(DrawRequest, Event), CudaError> {
             let asked = DrawRequest::new(device, &mut memory, (logits_rows, vocab_size))?;
@@ -213,7 +249,7 @@ impl Models {
             .mtp
             .then(|| Mtp::load(&mut loader, rows_max))
             .transpose();
-        loader.reader.finish();
+        loader.finish();
         let (model, mtp) = (model?, mtp?);
         let draft_model = match draft {
             None => None,
@@ -222,7 +258,7 @@ impl Models {
                 let held = (memory, Region::Drafters);
                 let mut loader = Loader::new(draft, rule, false, held, progress)?;
                 let loaded = DraftModel::load(&mut loader, limits);
-                loader.reader.finish();
+                loader.finish();
                 Some(loaded?)
             }
         };
@@ -244,8 +280,7 @@ impl Models {
     }
 }
 
-fn limits(package: &Package, options: &CudaOptions) -> Result<BackendLimits, CudaError> {
-    let config = &package.config;
+fn limits(config: &ModelConfig, options: &CudaOptions) -> Result<BackendLimits, CudaError> {
     ensure_range("num_blocks", options.num_blocks as usize, 1..=BLOCKS_MAX)?;
     let query_tokens_max = options.query_tokens_max as usize;
     ensure_range("query_tokens_max", query_tokens_max, 1..=ROWS_MAX)?;

@@ -76,7 +76,7 @@ impl Mtp {
     /// # Panics
     /// If the architecture has no place for a head: the loader was made for one.
     pub(crate) fn load(loader: &mut Loader<'_>, rows_max: usize) -> Result<Mtp, CudaError> {
-        let parts = loader.reader.blueprint().mtp.clone();
+        let parts = loader.blueprint().mtp.clone();
         let parts = parts.expect("a place for the head");
         let config = loader.config();
         Ok(Mtp {

@@ -60,10 +60,10 @@ impl DeltaNet {
         ] {
             ensure_range(field, width, 1..=HEAD_DIM_MAX)?;
         }
-        let log_rate = loader.reader.vector(&parts.log_rate)?;
+        let log_rate = loader.reader().vector(&parts.log_rate)?;
         let rate: Vec<f32> = log_rate.into_iter().map(exp).collect();
-        let conv = loader.reader.taps(&parts.conv, dims.conv_kernel)?;
-        let bias = loader.reader.vector(&parts.bias)?;
+        let conv = loader.reader().taps(&parts.conv, dims.conv_kernel)?;
+        let bias = loader.reader().vector(&parts.bias)?;
         Ok(DeltaNet {
             project: loader.matrix(&parts.project)?,
             project_gates: loader.matrix(&parts.gates)?,

@@ -114,7 +114,7 @@ pub(crate) struct Logits {
 impl Model {
     /// Loads the model that the package's configuration names, for sequences of at most this length.
     pub(crate) fn load(loader: &mut Loader<'_>, seq_len_max: usize) -> Result<Model, CudaError> {
-        let parts = loader.reader.blueprint().clone();
+        let parts = loader.blueprint().clone();
         let table = rotary(loader.config()).table(seq_len_max);
         Ok(Model {
             embedding: loader.embedding(&parts.embedding)?,

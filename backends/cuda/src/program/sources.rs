@@ -22,7 +22,24 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("quantize", include_str!("../../kernels/quantize.cu")),
 ];
 
-/// The headers that they include.
+/// Those that only a benchmark uses. Some have kernels of the same names as those above, with a free order of sums.
+pub(crate) const MEASURING: &[(&str, &str)] = &[
+    (
+        "bench_linear_q8",
+        include_str!("../../kernels/bench_linear_q8.cu"),
+    ),
+    (
+        "bench_linear_q8_wgmma",
+        include_str!("../../kernels/bench_linear_q8_wgmma.cu"),
+    ),
+    ("bench_peak", include_str!("../../kernels/bench_peak.cu")),
+    (
+        "bench_peak_wgmma",
+        include_str!("../../kernels/bench_peak_wgmma.cu"),
+    ),
+];
+
+/// The headers that they include, and the files that others are variants of.
 const HEADERS: &[(&str, &str)] = &[
     (
         "coefficients.cuh",
@@ -32,6 +49,11 @@ const HEADERS: &[(&str, &str)] = &[
     (
         "exact_math.cuh",
         include_str!("../../kernels/exact_math.cuh"),
+    ),
+    ("linear_q8.cu", include_str!("../../kernels/linear_q8.cu")),
+    (
+        "linear_q8_wgmma.cu",
+        include_str!("../../kernels/linear_q8_wgmma.cu"),
     ),
     ("lanes.cuh", include_str!("../../kernels/lanes.cuh")),
     ("norm.cuh", include_str!("../../kernels/norm.cuh")),
@@ -46,7 +68,8 @@ const HEADERS: &[(&str, &str)] = &[
 /// # Panics
 /// If it includes a header that there is not: found by the first test that compiles it.
 pub(crate) fn program_text(file: &str) -> String {
-    let found = FILES.iter().find(|(name, _)| *name == file);
+    let mut all = FILES.iter().chain(MEASURING);
+    let found = all.find(|(name, _)| *name == file);
     let (_, text) = found.unwrap_or_else(|| panic!("no file is called {file}.cu"));
     let mut out = String::new();
     inline(text, &mut Vec::new(), &mut out);

@@ -2,7 +2,7 @@
 //! its matrices. It must never be measured: it is what measurements are compared with.
 
 use crate::flags::WeightsKind;
-use lockstep_package::Package;
+use lockstep_package::{ModelConfig, required_tensors};
 
 /// Weights of a group share one scale.
 const GROUP_LEN: usize = 128;
@@ -19,10 +19,9 @@ pub struct Work {
 }
 
 /// Counts the matrices that a token goes through.
-pub fn count(package: &Package, weights: WeightsKind) -> Work {
-    let config = &package.config;
+pub fn count(config: &ModelConfig, weights: WeightsKind) -> Work {
     let mut layers = Cost::default();
-    for tensor in package.required_tensors() {
+    for tensor in required_tensors(config) {
         // Norms and the like are too small to count; the embedding is looked up, not multiplied by.
         let is_matrix = tensor.shape.len() == 2 && !tensor.name.ends_with("embed_tokens.weight");
         if is_matrix && tensor.name != "lm_head.weight" {

@@ -73,6 +73,9 @@ fn every_kernel_has_a_wrapper_with_its_arguments() {
     check::<norm::RmsNormQuantize>(seen);
     check::<place_kv::PlaceKv>(seen);
     check::<quantize::Quantize>(seen);
+    let measuring = &mut BTreeSet::new();
+    check::<crate::bench::Int8Peak>(measuring);
+    check::<crate::bench::Int8PeakWgmma>(measuring);
     let mut exported = BTreeSet::new();
     for &(file, text) in FILES {
         let found = crate::program::symbols(text);
