@@ -7,8 +7,8 @@ KERNEL_ONLY(sm_90a);
 extern "C" __global__ void __launch_bounds__(256)
 int8_peak_wgmma(int* out, int rounds) {
   __shared__ __align__(128) i8 operands[2 * 4096];
-  for (int i = threadIdx.x; i < 2 * 4096 / 4; i += 256) {
-    reinterpret_cast<int*>(operands)[i] = i * 16843009;
+  for (unsigned i = threadIdx.x; i < 2 * 4096 / 4; i += 256) {
+    reinterpret_cast<unsigned*>(operands)[i] = i * 16843009u;
   }
   fence_proxy_async();
   __syncthreads();
