@@ -9,7 +9,7 @@ use super::told::drawn;
 use super::{ReplayError, Witness};
 use crate::capture::Capture;
 use crate::record::{ConstraintRecord, EventRecord, Redaction};
-use crate::stage::{Divergence, Stage, Verdict};
+use crate::stage::{Divergence, Found, Stage, Verdict};
 use lockstep_core::{Engine, EngineConfig, Speculation, Time, run_step};
 use lockstep_step::{
     BLOCK_LEN, Backend, BackendError, BackendLimits, Digest, Draw, MaskSet, SeqError, SeqId,
