@@ -13,10 +13,10 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// How a ring is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +61,20 @@ impl fmt::Display for RingError {
 
 impl std::error::Error for RingError {}
 
-enum Message {
-    Frame(Vec<u8>, Subject),
-    /// Everything before it is to be on disk when it is answered.
-    Flush(Sender<()>),
+/// How long records wait for company before they are written: a crash loses no more than this.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// What waits to be written.
+#[derive(Default)]
+struct Queue {
+    frames: Vec<(Vec<u8>, Subject)>,
+    bytes: usize,
+    /// Batches taken, and batches written.
+    num_taken: u64,
+    num_written: u64,
+    /// Somebody waits for what is there.
+    is_urgent: bool,
+    is_closed: bool,
 }
 
 /// What the index needs to know of a record.
@@ -95,7 +105,10 @@ struct Shared {
     options: RingOptions,
     header: Header,
     index: Mutex<Index>,
-    waiting_bytes: AtomicUsize,
+    queue: Mutex<Queue>,
+    /// The queue has something, or is wanted empty; and the other way: a batch was written.
+    filled: Condvar,
+    written: Condvar,
     num_lost: AtomicU64,
     num_failed: AtomicU64,
 }
@@ -103,7 +116,6 @@ struct Shared {
 /// A ring that is being written.
 pub struct Ring {
     shared: Arc<Shared>,
-    sender: Mutex<Option<Sender<Message>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -122,17 +134,17 @@ impl Ring {
             options,
             header,
             index: Mutex::new(Index::default()),
-            waiting_bytes: AtomicUsize::new(0),
+            queue: Mutex::new(Queue::default()),
+            filled: Condvar::new(),
+            written: Condvar::new(),
             num_lost: AtomicU64::new(0),
             num_failed: AtomicU64::new(0),
         });
-        let (sender, receiver) = channel();
         let writer = Writer::begin(shared.clone())?;
         let thread = std::thread::Builder::new().name("lockstep-captures".to_string());
-        let thread = thread.spawn(move || writer.run(&receiver))?;
+        let thread = thread.spawn(move || writer.run())?;
         Ok(Ring {
             shared,
-            sender: Mutex::new(Some(sender)),
             writer: Mutex::new(Some(thread)),
         })
     }
@@ -150,16 +162,17 @@ impl Ring {
 
     /// Waits until all records so far are on disk.
     pub fn flush(&self) {
-        let (reply, answer) = channel();
-        if self.send(Message::Flush(reply)) {
-            let _ = answer.recv();
+        let mut queue = self.shared.queue();
+        let wanted = queue.num_taken + u64::from(!queue.frames.is_empty());
+        queue.is_urgent = true;
+        self.shared.filled.notify_one();
+        while queue.num_written < wanted && !queue.is_closed {
+            queue = self
+                .shared
+                .written
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    fn send(&self, message: Message) -> bool {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = sender.as_ref().map(|sender| sender.send(message));
-        matches!(sent, Some(Ok(())))
     }
 
     /// The capture of one request, as the bytes of a file of its own.
@@ -198,27 +211,30 @@ impl Ring {
 
 impl Sink for Ring {
     fn take(&self, frame: Vec<u8>, about: About<'_>) {
-        let len = frame.len();
-        let waiting = self.shared.waiting_bytes.fetch_add(len, Ordering::Relaxed);
-        if waiting + len > self.shared.options.waiting_bytes_max {
-            self.shared.waiting_bytes.fetch_sub(len, Ordering::Relaxed);
-            self.shared.num_lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
         let subject = match about {
             About::Request(id, seq) => Subject::Request(id.to_string(), seq),
             About::Seq { seq, is_end: true } => Subject::End(seq),
             About::Response(id) => Subject::Response(id.to_string()),
             About::Step(_) | About::Seq { .. } | About::Loop => Subject::Other,
         };
-        self.send(Message::Frame(frame, subject));
+        let mut queue = self.shared.queue();
+        if queue.bytes + frame.len() > self.shared.options.waiting_bytes_max {
+            self.shared.num_lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.bytes += frame.len();
+        queue.frames.push((frame, subject));
+        // The writer gathers what comes after the first.
+        if queue.frames.len() == 1 {
+            self.shared.filled.notify_one();
+        }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        drop({ sender }.take());
+        self.shared.queue().is_closed = true;
+        self.shared.filled.notify_one();
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = writer.take() {
             let _ = thread.join();
@@ -227,7 +243,35 @@ impl Drop for Ring {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Index> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a batch; None once the ring is closed and everything was taken.
+    fn batch(&self) -> Option<Vec<(Vec<u8>, Subject)>> {
+        let mut queue = self.queue();
+        while queue.frames.is_empty() && !queue.is_closed {
+            queue.is_urgent = false;
+            queue = self
+                .filled
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        if !queue.is_urgent && !queue.is_closed {
+            let gathered = self
+                .filled
+                .wait_timeout_while(queue, GATHER, |queue| !queue.is_urgent && !queue.is_closed);
+            queue = gathered.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if queue.frames.is_empty() {
+            return None;
+        }
+        queue.bytes = 0;
+        queue.num_taken += 1;
+        Some(std::mem::take(&mut queue.frames))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -255,26 +299,14 @@ impl Writer {
         })
     }
 
-    fn run(mut self, messages: &Receiver<Message>) {
-        loop {
-            let message = match messages.try_recv() {
-                Ok(message) => message,
-                Err(_) => {
-                    // Nothing waits: a crash from here on costs nothing.
-                    self.flush();
-                    match messages.recv() {
-                        Ok(message) => message,
-                        Err(_) => return,
-                    }
-                }
-            };
-            match message {
-                Message::Frame(frame, subject) => self.take(&frame, subject),
-                Message::Flush(reply) => {
-                    self.flush();
-                    let _ = reply.send(());
-                }
+    fn run(mut self) {
+        while let Some(batch) = self.shared.batch() {
+            for (frame, subject) in batch {
+                self.take(&frame, subject);
             }
+            self.flush();
+            self.shared.queue().num_written += 1;
+            self.shared.written.notify_all();
         }
     }
 
@@ -287,8 +319,6 @@ impl Writer {
         }
         self.note(subject);
         self.write(frame);
-        let waiting = &self.shared.waiting_bytes;
-        waiting.fetch_sub(frame.len(), Ordering::Relaxed);
         if self.bytes >= (self.shared.options.bytes_max / NUM_SEGMENTS).max(1) {
             self.turn();
         }
