@@ -31,6 +31,13 @@ const fn table() -> [u32; 256] {
     table
 }
 
+/// Spreads the bits of a word over all of it; no two words become one.
+pub(crate) fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
 /// A 64-bit digest of bytes. It is no secret: short texts can be guessed from it.
 pub fn digest(bytes: &[u8]) -> Digest {
     let mix = |hash: u64, word: u64| {

@@ -4,6 +4,7 @@
 //!
 //! It must never let through what it was told to leave out: each kind of record is taken apart here by name.
 
+use crate::checksum::mix;
 use crate::record::{
     ConstraintRecord, EventRecord, FinishRecord, News, Record, Redaction, RequestRecord, Text, Why,
 };
@@ -175,10 +176,4 @@ fn blind(sampling: &SamplingParams) -> SamplingParams {
         seed: 0,
         ..sampling.clone()
     }
-}
-
-fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }

@@ -88,7 +88,6 @@ enum Subject {
 /// Where a request's records are.
 #[derive(Clone, Debug)]
 struct Entry {
-    seqs: Vec<SeqId>,
     first_segment: u64,
     last_segment: u64,
 }
@@ -96,6 +95,7 @@ struct Entry {
 #[derive(Default)]
 struct Index {
     requests: BTreeMap<String, Entry>,
+    /// Of sequences that still go on.
     names: BTreeMap<SeqId, String>,
     /// The segments that are there.
     segments: VecDeque<(u64, u64)>,
@@ -331,16 +331,14 @@ impl Writer {
             Subject::Other => return,
             Subject::Request(id, seq) => {
                 index.names.insert(seq, id.clone());
-                let entry = index.requests.entry(id).or_insert(Entry {
-                    seqs: Vec::new(),
+                index.requests.entry(id).or_insert(Entry {
                     first_segment: number,
                     last_segment: number,
                 });
-                entry.seqs.push(seq);
                 return;
             }
-            Subject::End(seq) => match index.names.get(&seq) {
-                Some(id) => id.clone(),
+            Subject::End(seq) => match index.names.remove(&seq) {
+                Some(id) => id,
                 None => return,
             },
             Subject::Response(id) => id,
@@ -379,10 +377,12 @@ impl Writer {
         }
         index.segments.push_back((next, 0));
         // Whatever still goes on has records in the new one.
-        let seqs: Vec<(SeqId, String)> = index.names.clone().into_iter().collect();
-        for (_, id) in seqs {
-            if let Some(entry) = index.requests.get_mut(&id) {
-                entry.last_segment = entry.last_segment.max(self.number);
+        let Index {
+            requests, names, ..
+        } = &mut *index;
+        for id in names.values() {
+            if let Some(entry) = requests.get_mut(id) {
+                entry.last_segment = next;
             }
         }
         (self.number, self.bytes) = (next, 0);

@@ -1,6 +1,7 @@
 //! A sequence as the mirror knows it: what was committed, what of it is computed, and what is in flight.
 
 use super::{Asked, Blame, Fate};
+use crate::checksum::mix;
 use lockstep_step::{BLOCK_LEN, QueryToken, SeqPlan, StepId, TokenId};
 use std::collections::VecDeque;
 
@@ -290,10 +291,4 @@ pub(super) fn follow(hash: u64, token: Option<TokenId>) -> u64 {
         Some(token) => mix(hash ^ (u64::from(token.0) << 1)),
         None => mix(hash ^ 1),
     }
-}
-
-fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }

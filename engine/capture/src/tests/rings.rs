@@ -84,6 +84,12 @@ fn a_ring_stays_within_its_bound_and_says_what_is_gone() {
         matches!(gone, RingError::Gone | RingError::Unknown),
         "{gone}"
     );
+    // Nor does the index grow with what is gone.
+    let known = (0..200).filter(|idx| {
+        let error = ring.of_request(&format!("request-{idx}")).err();
+        !matches!(error, Some(RingError::Unknown))
+    });
+    assert!(known.count() < 150);
     let bytes = ring.of_request("request-199").expect("the last one");
     let verdict = replayed(&Capture::of_bytes(&bytes).expect("a capture"), 1);
     assert_eq!(verdict.guilty(), None);
